@@ -2,8 +2,8 @@
 
 import copy
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 _Same = TypeVar("_Same", bound="_Told")
@@ -107,6 +107,42 @@ class InputWarning(_Told, UserWarning):
 
 class Stopped(Exception):
     """A run was asked to stop, has saved what it had, and says how it goes on."""
+
+
+def check_fields(
+    config: Any,
+    prefix: str = "",
+    *,
+    positive: Sequence[str] = (),
+    shares: Sequence[str] = (),
+    at_least: Mapping[str, int] | None = None,
+    within: Mapping[str, str] | None = None,
+    error: type[InputError] = UsageError,
+) -> None:
+    """Refuses a dataclass with a field out of its bounds. Of a list or mapping every item is held to them; None passes.
+
+    Args:
+        prefix: of a field in the error: `hicbench`, for `hicbench.num_draws`.
+        positive: fields of at least 1.
+        shares: fields from 0 to 1.
+        within: fields with their interval, as `(0, 1]`; infinity is within `(0, inf]` only.
+        error: to raise.
+    """
+    least = dict.fromkeys(positive, 1) | dict(at_least or {})
+    intervals = {name: f"[{limit}, inf]" for name, limit in least.items()}
+    for name, interval in (intervals | dict.fromkeys(shares, "[0, 1]") | dict(within or {})).items():
+        value = getattr(config, name)
+        items = value.values() if isinstance(value, Mapping) else value if isinstance(value, Sequence) else [value]
+        if not all(item is None or _lies_in(item, interval) for item in items):
+            hint = next(str(one.type) for one in fields(config) if one.name == name)
+            reason = f"at least {least[name]}" if name in least else f"must lie in {interval}"
+            raise error(reason + ", or null" * ("None" in hint), field=f"{prefix}.{name}".lstrip("."), value=value)
+
+
+def _lies_in(value: Any, interval: str) -> bool:
+    low, high = map(float, interval[1:-1].split(","))
+    is_above = value > low if interval[0] == "(" else value >= low
+    return is_above and (value < high if interval[-1] == ")" else value <= high)
 
 
 def _rebuilt(kind: type[BaseException], args: tuple[Any, ...], fields: dict[str, Any]) -> BaseException:

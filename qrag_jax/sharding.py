@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from qrag_jax.types import Arg, InputError, UsageError
+from qrag_jax.types import Arg, InputError, UsageError, check_fields
 
 PyTree = Any
 _AXES = ("data", "fsdp")
@@ -35,9 +35,7 @@ class MeshConfig:
     fsdp: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("data", "fsdp"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"mesh.{name}={getattr(self, name)} must be at least 1")
+        check_fields(self, positive=("data", "fsdp"))
 
     @property
     def size(self) -> int:

@@ -13,6 +13,7 @@ from qrag_jax.errors import InputWarning as InputWarning
 from qrag_jax.errors import Stopped as Stopped
 from qrag_jax.errors import UsageError as UsageError
 from qrag_jax.errors import Words
+from qrag_jax.errors import check_fields as check_fields
 
 Span = tuple[int, int]  # half-open character offsets (start, end) into Document.text
 
@@ -381,14 +382,8 @@ class Sampling:
     grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise UsageError(f"max_tokens {self.max_tokens}: at least 1 new token")
-        if not 0 <= self.temperature < float("inf"):
-            raise UsageError(f"temperature {self.temperature}: a finite number, 0 (greedy) or more")
-        if self.top_k < 0:
-            raise UsageError(f"top_k {self.top_k}: 0 (all tokens) or more")
-        if not 0 < self.top_p <= 1:
-            raise UsageError(f"top_p {self.top_p}: above 0, at most 1 (all tokens)")
+        within = {"temperature": "[0, inf)", "top_p": "(0, 1]"}
+        check_fields(self, at_least={"max_tokens": 1, "top_k": 0}, within=within)
         if not all(self.stop):
             raise UsageError("stop: an empty text would end every answer at once: leave it out")
         if self.grammar is not None and self.stop:

@@ -3,13 +3,15 @@
 import ast
 import multiprocessing
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from support.syntax import syntax_tree
 
 import qrag_jax
-from qrag_jax.errors import Arg, InputError, InputWarning, UsageError
+from qrag_jax.errors import Arg, InputError, InputWarning, UsageError, check_fields
 
 
 @pytest.mark.parametrize(
@@ -108,3 +110,39 @@ def test_no_library_message_names_a_flag():
         for text in texts_of(syntax_tree(path.read_text("utf-8"))):
             outside = re.sub(r"`[^`]*`|^qrag index build --shard$", "", text)
             assert not re.search(r"(?<!\w)--[a-z]\w+", outside), f"{name}: {text!r}: name the argument by an Arg"
+
+
+@dataclass(frozen=True)
+class Bounded:
+    size: int | None = 1
+    shares: tuple[float, ...] = (0.0, 1.0)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    scale: float = 1.0
+
+    def __post_init__(self):
+        within = {"rates": "(0, 1]", "scale": "[1, inf)"}
+        check_fields(self, "b", positive=("size",), shares=("shares",), within=within)
+
+
+@pytest.mark.parametrize("fields", [{"size": None}, {"shares": ()}, {"rates": {"a": 1e-9, "b": 1.0}}, {"scale": 1e9}])
+def test_fields_at_their_bounds(fields):
+    Bounded(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"size": 0}, "b.size 0: at least 1, or null"),
+        ({"shares": (0.0, 1.1)}, "b.shares 0.0 1.1: must lie in [0, 1]"),
+        ({"shares": (float("nan"),)}, "b.shares nan: must lie in [0, 1]"),
+        ({"rates": {"a": 1.0, "b": 0.0}}, "b.rates {'a': 1.0, 'b': 0.0}: must lie in (0, 1]"),
+        ({"scale": 0.5}, "b.scale 0.5: must lie in [1, inf)"),
+        ({"scale": float("inf")}, "b.scale inf: must lie in [1, inf)"),
+    ],
+)
+def test_fields_out_of_their_bounds(fields, message):
+    with pytest.raises(UsageError) as caught:
+        Bounded(**fields)
+    name, value = next(iter(fields.items()))
+    assert (str(caught.value), caught.value.field) == (message, f"b.{name}")
+    assert caught.value.value is value

@@ -43,7 +43,7 @@ from qrag_jax.types import (
     ReadNotes,
     Sampling,
     TextGenerator,
-    UsageError,
+    check_fields,
 )
 from qrag_jax.unit_rows import checked_vectors, unit_rows
 
@@ -88,9 +88,7 @@ class QuestionsConfig:
     prompts: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_questions", "most_relevant", "max_answer_tokens", "max_asks"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"questions.{name} {getattr(self, name)}: at least 1")
+        check_fields(self, "questions", positive=("num_questions", "most_relevant", "max_answer_tokens", "max_asks"))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,18 @@ from qrag_jax.data.corpora.headed_documents import HeadedDocument
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.llm.json_answers import Boolean, Integer, ListOf, Record, Text
 from qrag_jax.llm.prompts import fence, load_prompt, passages_prompt
-from qrag_jax.types import CountTokens, Grammar, InputError, Message, Regex, Sampling, Span, TextGenerator, UsageError
+from qrag_jax.types import (
+    CountTokens,
+    Grammar,
+    InputError,
+    Message,
+    Regex,
+    Sampling,
+    Span,
+    TextGenerator,
+    UsageError,
+    check_fields,
+)
 
 Kind = Literal["T1", "T2"]
 # Why there is no question.
@@ -85,15 +96,14 @@ class HiCBenchConfig:
     prompts: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_draws", "min_seen", "section_chars", "max_tokens", "max_asks"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"hicbench.{name} {getattr(self, name)}: at least 1")
+        positive = ("num_draws", "min_seen", "section_chars", "max_tokens", "max_asks", "one_tokens", "two_tokens")
+        check_fields(self, "hicbench", positive=positive)
         if self.min_seen > self.num_draws:
             raise UsageError(f"hicbench.min_seen {self.min_seen}: there are {self.num_draws} draws")
         for name in ("one_tokens", "two_tokens"):
             low, high = getattr(self, name)
-            if not 1 <= low <= high:
-                raise UsageError(f"hicbench.{name} {low}, {high}: two numbers from 1 on, the larger one last")
+            if low > high:
+                raise UsageError("the larger one last", field=f"hicbench.{name}", value=(low, high))
 
 
 @dataclass(frozen=True)

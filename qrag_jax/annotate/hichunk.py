@@ -24,7 +24,7 @@ from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.boundaries import Point, PredictPoints
 from qrag_jax.llm.calls import takes_grammar
 from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
-from qrag_jax.types import CountTokens, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import CountTokens, Message, Sampling, TextGenerator, check_fields
 
 _PROMPT = "hichunk"
 _FORM_LINES = (8, 16, 32, 64, 128, MAX_RISING)  # of grammars that know the order of lines; an automaton each
@@ -78,12 +78,7 @@ class HiChunkConfig:
 
     def __post_init__(self) -> None:
         least = {"window_tokens": 64, "window_lines": 2, "max_chars": 1, "max_answer_tokens": 1, "max_asks": 1}
-        for name, number in least.items():
-            value = getattr(self, name)
-            if value is not None and value < number:
-                raise UsageError(f"hichunk.{name} {value}: at least {number}")
-        if not 0 <= self.min_advance <= 1:
-            raise UsageError(f"hichunk.min_advance {self.min_advance}: a share, from 0 to 1")
+        check_fields(self, "hichunk", at_least=least, shares=("min_advance",))
 
 
 def make_hichunk(

@@ -21,7 +21,7 @@ from qrag_jax.annotate.numbered_lines import LEVELS, Lines, Row, format_rows, nu
 from qrag_jax.data.corpora.headed_documents import HeadedDocument
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
-from qrag_jax.types import CountTokens, InputError, Message, UsageError
+from qrag_jax.types import CountTokens, InputError, Message, UsageError, check_fields
 
 Kind = Literal["plain", "shuffled", "omitted"]
 _WORDS = re.compile(r"\W+")
@@ -58,13 +58,13 @@ class ExamplesConfig:
     prompts: Path | None = None
 
     def __post_init__(self) -> None:
-        for name, least in {"window_tokens": 64, "max_chars": 1, "num_orders": 0, "min_tokens": 0}.items():
-            if getattr(self, name) < least:
-                raise UsageError(f"examples.{name} {getattr(self, name)}: at least {least}")
-        for name in ("kept_parts", "kept_lines", "residual_sections", "residual_parts", "residual_lines"):
+        pairs = ("kept_parts", "kept_lines", "residual_sections", "residual_parts", "residual_lines")
+        least = {"window_tokens": 64, "max_chars": 1, "num_orders": 0, "min_tokens": 0}
+        check_fields(self, "examples", positive=pairs, at_least=least)
+        for name in pairs:
             low, high = getattr(self, name)
-            if not 1 <= low <= high:
-                raise UsageError(f"examples.{name} {low}, {high}: two numbers from 1 on, the larger one last")
+            if low > high:
+                raise UsageError("the larger one last", field=f"examples.{name}", value=(low, high))
 
 
 @dataclass(frozen=True)

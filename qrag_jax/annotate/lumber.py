@@ -21,7 +21,7 @@ from qrag_jax.annotate.windows import PointsReading, Walk, read_windows
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.boundaries import Point, PredictPoints, starts_paragraph
 from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
-from qrag_jax.types import CountTokens, Grammar, InputError, Message, Regex, Sampling, TextGenerator, UsageError
+from qrag_jax.types import CountTokens, Grammar, InputError, Message, Regex, Sampling, TextGenerator, check_fields
 
 _PROMPT = "lumber"
 _NUMBER = re.compile(r"\d+")
@@ -48,9 +48,7 @@ class LumberConfig:
     prompts: Path | None = None
 
     def __post_init__(self) -> None:
-        for name, number in {"window_tokens": 32, "max_answer_tokens": 1, "max_asks": 1}.items():
-            if getattr(self, name) < number:
-                raise UsageError(f"lumber.{name} {getattr(self, name)}: at least {number}")
+        check_fields(self, "lumber", positive=("max_answer_tokens", "max_asks"), at_least={"window_tokens": 32})
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from qrag_jax.annotate.ask_chunks import chunk_texts
 from qrag_jax.annotate.quotes import chunk_sentences
 from qrag_jax.chunking.strategies.headings import find_sections
 from qrag_jax.chunking.text.proper_names import Name, NameFinder, Word, find_words, is_term, normal_name, written_names
-from qrag_jax.types import Chunk, Document, Note, ReadNotes, Span, UsageError
+from qrag_jax.types import Chunk, Document, Note, ReadNotes, Span, check_fields
 
 READER = "mentions"
 # Why something is no note.
@@ -51,10 +51,7 @@ class MentionsConfig:
     max_chars: int = 600
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            least = 0 if name == "max_introduced" else 1
-            if value < least:
-                raise UsageError(f"mentions.{name} {value}: at least {least}")
+        check_fields(self, "mentions", at_least=dict.fromkeys(vars(self), 1) | {"max_introduced": 0})
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from qrag_jax.types import (
     ReadNotes,
     Sampling,
     TextGenerator,
-    UsageError,
+    check_fields,
 )
 
 READER = "propositions"
@@ -61,9 +61,7 @@ class PropositionsConfig:
     prompts: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_tokens", "max_asks"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"propositions.{name} {getattr(self, name)}: at least 1")
+        check_fields(self, "propositions", positive=("max_tokens", "max_asks"))
 
 
 def make_propositions_reader(

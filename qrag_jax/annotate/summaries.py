@@ -9,7 +9,7 @@ from qrag_jax.annotate.ask_chunks import CALL_FAILED, Progressed, Reading, chunk
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import load_prompt
-from qrag_jax.types import Generation, InputError, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Generation, InputError, Sampling, TextGenerator, check_fields
 
 EMPTY = "empty summary"
 _PROMPT = "summary"
@@ -31,8 +31,7 @@ class SummariesConfig:
     prompts: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise UsageError(f"summaries.max_tokens {self.max_tokens}: at least 1")
+        check_fields(self, "summaries", positive=("max_tokens",))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from qrag_jax.files.reading import read_text_limited
 from qrag_jax.files.whole_file import write_whole
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, UsageError, check_fields
 
 R = TypeVar("R")
 _KINDS = {str: "a text", int: "a whole number", float: "a finite number"}
@@ -44,8 +44,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        for name in ("beam_width", "num_chunks"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        check_fields(self, positive=("beam_width", "num_chunks"), error=InputError)
 
     @property
     def line(self) -> tuple[str, str, str, str, int]:

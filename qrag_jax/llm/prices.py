@@ -1,13 +1,12 @@
 """Prices by which a cost becomes dollars: strict YAML, every field optional; `configs/study/prices.yaml` has some."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from qrag_jax.config import load_config
-from qrag_jax.types import Cost, Generation
+from qrag_jax.types import Cost, Generation, check_fields
 
 _EMBED_STAGES = ("embed_sentences", "embed_chunks")  # of `Cost.seconds`
 _MILLION = 1e6
@@ -40,10 +39,8 @@ class Prices:
     completion_per_million_tokens: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, str) and not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{field.name} {value}: a finite number, 0 or more")
+        numbers = [name for name, value in vars(self).items() if not isinstance(value, str)]
+        check_fields(self, within=dict.fromkeys(numbers, "[0, inf)"))
 
 
 def load_prices(path: str | Path) -> Prices:

@@ -27,7 +27,7 @@ from qrag_jax.names import REWARDS, RewardName
 from qrag_jax.qrag.heads import SCALES, StopHead, coverage_inputs, link_inputs, link_q_values, stop_q_values
 from qrag_jax.qrag.rewards import Reward, Taken
 from qrag_jax.qrag.text_links import BRIDGES, COVERAGE, LINKS
-from qrag_jax.types import UsageError
+from qrag_jax.types import UsageError, check_fields
 
 
 @dataclass(frozen=True)
@@ -81,26 +81,15 @@ class EnvConfig:
     link_width: int = 32
 
     def __post_init__(self) -> None:
-        for name in ("num_steps", "num_q_heads", "link_width"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
-        if not self.theta > 0:
-            raise UsageError(f"theta={self.theta} must be above 0: it is the base of the rotary frequencies")
-        if not self.delta > 0:
-            raise UsageError(f"delta={self.delta} must be above 0")
-        if not 0 < self.ell < self.delta:
-            raise UsageError(f"ell={self.ell} must lie above 0 and below delta={self.delta}, or intervals overlap")
+        scales = {"ranking_scale": f"[{SCALES[0]}, {SCALES[1]:g}]"}  # what is learned from there stays in it too
+        within = {"theta": "(0, inf]", "delta": "(0, inf]", "ell": f"(0, {self.delta})"}  # or intervals overlap
+        check_fields(self, positive=("num_steps", "num_q_heads", "link_width"), within=within | scales)
         if self.stop and (self.reward not in REWARDS.choices("stop") or self.end_at_completion):
             raise UsageError(
                 "env.stop=true learns from the reward at the end: set env.reward=at_end and env.end_at_completion=false"
             )
         if self.stop_head != "vector" and not self.stop:
             raise UsageError(f"env.stop_head={self.stop_head} belongs to env.stop=true: this run learns no STOP")
-        if self.ranking_scale is not None and not SCALES[0] <= self.ranking_scale <= SCALES[1]:
-            raise UsageError(
-                f"env.ranking_scale={self.ranking_scale} must lie in [{SCALES[0]}, {SCALES[1]:g}], or be null: what is "
-                "learned from there stays in it too"
-            )
         for name in ("coverage", "bridges"):
             if getattr(self, name) and not self.links:
                 raise UsageError(f"env.{name}=true adds to what env.links=true reads: set both, or neither")

@@ -28,7 +28,7 @@ from qrag_jax.qrag.beam import SearchFunctions, make_search_functions
 from qrag_jax.qrag.chunk_encoder import ChunkEncoder
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.heads import fresh_heads, fresh_links
-from qrag_jax.types import Hit, InputError, Retriever, UsageError
+from qrag_jax.types import Hit, InputError, Retriever, UsageError, check_fields
 
 Progress = Callable[[int, int], None]
 Texts = Sequence[str] | np.ndarray  # texts, or their vectors float32 [n, dim]
@@ -66,14 +66,8 @@ class EncoderSpec:
     num_heads: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("window", "question_window"):
-            if getattr(self, name) < 3:
-                raise UsageError(f"{name}={getattr(self, name)} must be at least 3: [CLS], a token and [SEP]")
-        if self.num_layers is not None and self.num_layers < 1:
-            raise UsageError(f"num_layers={self.num_layers} must be at least 1, or null for all")
-        for name in ("hidden_size", "num_heads"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
+        windows = {"window": 3, "question_window": 3}  # [CLS], a token and [SEP]
+        check_fields(self, positive=("num_layers", "hidden_size", "num_heads"), at_least=windows)
 
 
 @dataclass(frozen=True)
@@ -97,10 +91,7 @@ class ModelConfig:
     compute: Compute = field(default_factory=Compute)
 
     def __post_init__(self) -> None:
-        if self.state_chunk_window < 2:
-            raise UsageError(f"state_chunk_window={self.state_chunk_window} must be at least 2: a token and [SEP]")
-        if not self.scale > 0:
-            raise UsageError(f"scale={self.scale} must be above 0")
+        check_fields(self, at_least={"state_chunk_window": 2}, within={"scale": "(0, inf]"})  # a token and [SEP]
 
 
 @runtime_checkable

@@ -32,7 +32,7 @@ from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_question, em
 from qrag_jax.search.dense import cosine_scores, top_in_order
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked, Retrieve, check_top_k, fused_with_words, rank_words
 from qrag_jax.search.note_texts import check_note, fitting_notes, insert_notes, offset_in_chunk
-from qrag_jax.types import CountTokens, Embed, Encoder, InputError, Note, UsageError
+from qrag_jax.types import CountTokens, Embed, Encoder, InputError, Note, UsageError, check_fields
 from qrag_jax.unit_rows import unit_rows
 
 INSERTING: tuple[NoteMode, ...] = ("insert", "all", "random")  # those that put notes into chunks
@@ -64,14 +64,8 @@ class NoteSearch:
     def __post_init__(self) -> None:
         if self.mode not in NOTE_MODES:
             raise UsageError(f"mode {self.mode!r}: choose one of {', '.join(NOTE_MODES)}")
-        if self.num_notes < 1:
-            raise UsageError(f"num_notes {self.num_notes}: at least 1, or mode none")
-        if not 0 < self.max_share < np.inf:
-            raise UsageError(f"max_share {self.max_share}: a number above 0, of a chunk's own tokens")
-        if not 0 <= self.words_weight <= 1:
-            raise UsageError(f"words_weight {self.words_weight}: the share of the words, from 0 to 1")
-        if self.seed < 0:
-            raise UsageError(f"seed {self.seed}: at least 0")
+        least = {"num_notes": 1, "seed": 0}
+        check_fields(self, shares=("words_weight",), at_least=least, within={"max_share": "(0, inf)"})
         if self.words_weight and self.mode == "walk":
             raise UsageError("words_weight: walk is an order without scores, and cannot be fused; leave it 0")
 

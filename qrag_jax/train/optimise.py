@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.files.manifest import MANIFEST
 from qrag_jax.sharding import PyTree
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, UsageError, check_fields
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,7 @@ class ScheduleConfig:
     until: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.warmup < 1:
-            raise UsageError(f"warmup={self.warmup} must lie in [0, 1): it is a share of the run")
-        if not self.warmup < self.until <= 1:
-            raise UsageError(f"until={self.until} must lie above warmup={self.warmup}, and be at most 1")
+        check_fields(self, within={"warmup": "[0, 1)", "until": f"({self.warmup}, 1]"})
         if self.kind == "exponential" and min(self.start, self.end) <= 0:
             raise UsageError(
                 f"an exponential schedule needs start and end above 0, got start={self.start} and end={self.end}"
@@ -90,11 +87,7 @@ class GroupConfig:
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.learning_rate_factor < float("inf"):
-            raise UsageError(
-                f"learning_rate_factor={self.learning_rate_factor} must be above 0 and finite; frozen=true trains not "
-                "at all"
-            )
+        check_fields(self, within={"learning_rate_factor": "(0, inf)"})
 
 
 Groups = Mapping[str, GroupConfig]  # by a pattern of the paths of leaves: `action/layers_0/*`; * is any text

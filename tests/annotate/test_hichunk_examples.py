@@ -134,7 +134,7 @@ def test_what_is_refused():
     bare = HeadedDocument("bare", outline([0, 0])[0], (), ())
     with pytest.raises(InputError, match="bare: no section"):
         list(make_examples([bare], count))
-    with pytest.raises(UsageError, match="examples.kept_lines 3, 2"):
+    with pytest.raises(UsageError, match="examples.kept_lines 3 2"):
         ExamplesConfig(kept_lines=(3, 2))
     with pytest.raises(UsageError, match="examples.window_tokens 63: at least 64"):
         ExamplesConfig(window_tokens=63)

@@ -194,7 +194,7 @@ def test_points_of_another_source(run, encoder, folder):
         (["--strategy", "hierarchy", "--points", "rule", "--tagger", "run"], "--tagger: belongs to points by tagger"),
         (["--strategy", "hierarchy", "--tagger", "run"], "run: no such folder or file; give a folder that `qrag train"),
         (["--strategy", "hierarchy", "--vectors", "o.npy"], "--vectors: strategy hierarchy has no vectors"),
-        (["--strategy", "hierarchy", "--set", "hierarchy.level_cap=0"], "level_cap 0: give at least 1"),
+        (["--strategy", "hierarchy", "--set", "hierarchy.level_cap=0"], "hierarchy.level_cap 0: at least 1"),
     ],
 )
 def test_flags_that_do_not_go_together(argv, message, run, encoder):

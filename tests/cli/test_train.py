@@ -217,7 +217,7 @@ def test_what_a_run_that_was_stopped_left_behind_is_no_obstacle(folder):
     ("override", "message"),
     [
         ("learner.gama=0.9", "learner.gama: unknown field (value 0.9); did you mean learner.gamma?"),
-        ("learner.gamma=1.5", "learner: gamma=1.5 must lie in [0, 1]"),
+        ("learner.gamma=1.5", "learner.gamma 1.5: must lie in [0, 1]"),
         ("learner.epsilon.kind=exponential", "learner.epsilon: an exponential schedule needs start and end above 0"),
         ("model.latent.num_heads=3", "model.latent: width=8 must be a multiple of twice num_heads=3"),
     ],

@@ -361,7 +361,7 @@ def test_a_note_that_does_not_prove_itself_is_refused(change, message):
     [
         ({"mode": "best"}, "mode 'best': choose one of none, best_of"),
         ({"num_notes": 0}, "num_notes 0: at least 1"),
-        ({"max_share": 0}, "max_share 0: a number above 0"),
+        ({"max_share": 0}, "max_share 0: must lie in"),
         ({"max_share": float("nan")}, "max_share nan"),
         ({"seed": -1}, "seed -1: at least 0"),
         ({"words_weight": 1.5}, "words_weight 1.5"),

@@ -13,7 +13,7 @@ from qrag_jax.chunking.strategies.distances import neighbour_distances, sentence
 from qrag_jax.chunking.strategies.kind import ChunkerKind
 from qrag_jax.chunking.text.chunks import Group, SentenceText, Strategy, groups_of
 from qrag_jax.names import THRESHOLDS, Threshold
-from qrag_jax.types import Embed, UsageError
+from qrag_jax.types import Embed, UsageError, check_fields
 
 # The relative ones are LangChain's defaults, the absolute ones the largest of the paper's grids (the fewest breaks).
 _DEFAULT_VALUES: dict[Threshold, float] = {
@@ -63,8 +63,7 @@ def make_breakpoint(config: BreakpointConfig, embed: Embed) -> Strategy:
 def _checked_value(config: BreakpointConfig) -> float:
     if config.threshold not in THRESHOLDS:
         raise UsageError(f"breakpoint.threshold {config.threshold!r}: choose one of {', '.join(THRESHOLDS)}")
-    if config.window < 0:
-        raise UsageError(f"breakpoint.window {config.window}: 0 embeds single sentences, 1 one neighbour on each side")
+    check_fields(config, "breakpoint", at_least={"window": 0})
     value = _DEFAULT_VALUES[config.threshold] if config.value is None else float(config.value)
     if not math.isfinite(value):
         raise UsageError(f"breakpoint.value {value}: give a finite number, or leave it out for the default")

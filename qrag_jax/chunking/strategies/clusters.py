@@ -16,7 +16,7 @@ from qrag_jax.chunking.strategies.kind import ChunkerKind
 from qrag_jax.chunking.strategies.linkage import link_sentences
 from qrag_jax.chunking.text.chunks import Group, SentenceText, Strategy, groups_of
 from qrag_jax.names import NOISES, Noise
-from qrag_jax.types import Embed, UsageError
+from qrag_jax.types import Embed, UsageError, check_fields
 
 
 def dbscan_labels(
@@ -198,34 +198,17 @@ def _windows(num_sentences: int) -> list[tuple[int, int]]:
     return list(zip(borders, borders[1:], strict=False))
 
 
-def _check_lambda(name: str, config: LinkageConfig | DbscanConfig) -> None:
-    if not 0 <= config.lambda_ <= 1:  # also refuses NaN
-        raise UsageError(f"{name}.lambda_ {config.lambda_}: give a weight from 0 (meaning) to 1 (position)")
-
-
 def _check_linkage(config: LinkageConfig) -> None:
-    _check_lambda("linkage", config)
     if config.num_clusters is not None and config.max_sentences is not None:
         raise UsageError(
             f"linkage.num_clusters {config.num_clusters} and linkage.max_sentences {config.max_sentences}: "
             "both cap the size of a chunk, give one of them"
         )
-    for field, value in (("num_clusters", config.num_clusters), ("max_sentences", config.max_sentences)):
-        if value is not None and value < 1:
-            raise UsageError(f"linkage.{field} {value}: give at least 1, or leave it out")
-    stop = config.stop_distance
-    if stop is not None and not 0 <= stop <= 1:
-        raise UsageError(f"linkage.stop_distance {stop}: give a distance from 0 to 1, or null to never stop")
+    check_fields(config, "linkage", positive=("num_clusters", "max_sentences"), shares=("lambda_", "stop_distance"))
 
 
 def _check_dbscan(config: DbscanConfig) -> None:
-    _check_lambda("dbscan", config)
-    if not 0 < config.eps <= 1:
-        raise UsageError(f"dbscan.eps {config.eps}: give a radius above 0 and at most 1, the largest distance")
-    if config.min_samples < 1:
-        raise UsageError(
-            f"dbscan.min_samples {config.min_samples}: a sentence is within reach of itself, give at least 1"
-        )
+    check_fields(config, "dbscan", positive=("min_samples",), shares=("lambda_",), within={"eps": "(0, 1]"})
     if config.noise not in NOISES:
         raise UsageError(f"dbscan.noise {config.noise!r}: choose one of {', '.join(NOISES)}")
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from qrag_jax.chunking.size.packing import CountRun, capped, longest, longest_run, run_counter
 from qrag_jax.chunking.strategies.kind import ChunkerKind, ChunkTools
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, Strategy, groups_of
-from qrag_jax.types import CountTokens, UsageError
+from qrag_jax.types import CountTokens, UsageError, check_fields
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,7 @@ def _check(config: FixedConfig) -> None:
     given = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name) is not None]
     if len(given) > 1:
         raise UsageError(f"fixed: {' and '.join(given)}: choose one size")
-    for name in names:
-        if getattr(config, name) is not None and getattr(config, name) < 1:
-            raise UsageError(f"fixed.{name} {getattr(config, name)}: must be at least 1")
-    for name in ("overlap", "overlap_tokens"):
-        if getattr(config, name) < 0:
-            raise UsageError(f"fixed.{name} {getattr(config, name)}: must be at least 0")
+    check_fields(config, "fixed", positive=names, at_least={"overlap": 0, "overlap_tokens": 0})
     if config.overlap and config.overlap_tokens:
         raise UsageError(
             f"fixed.overlap {config.overlap} and fixed.overlap_tokens {config.overlap_tokens}: choose one of them"

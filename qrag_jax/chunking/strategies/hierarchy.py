@@ -15,7 +15,7 @@ from qrag_jax.chunking.tree.boundaries import (
 from qrag_jax.chunking.tree.build import cap_levels, merge_runs, refine_leaves, tree_from_points
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.names import BOUNDARY_SOURCES, PointsName
-from qrag_jax.types import CountTokens, UsageError
+from qrag_jax.types import CountTokens, UsageError, check_fields
 
 OWN_POINTS: dict[str, PredictPoints] = {  # those that need nothing but the text
     "headings": heading_points,
@@ -104,10 +104,7 @@ def check_points_name(field: str, points: str) -> None:
 def check_hierarchy(config: HierarchyConfig) -> None:
     """Refuses a config that no tree can be made by."""
     check_points_name("hierarchy.points", config.points)
-    if config.level_cap is not None and config.level_cap < 1:
-        raise UsageError(f"hierarchy.level_cap {config.level_cap}: give at least 1, or leave it out for no cap")
-    if config.merge_tokens is not None and config.merge_tokens < 0:
-        raise UsageError(f"hierarchy.merge_tokens {config.merge_tokens}: give at least 1, or 0 to join nothing")
+    check_fields(config, "hierarchy", positive=("level_cap",), at_least={"merge_tokens": 0})
 
 
 def _tree(config: HierarchyConfig, tools: ChunkTools) -> BuildTree:

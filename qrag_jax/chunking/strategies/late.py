@@ -17,7 +17,7 @@ from qrag_jax.chunking.strategies.fixed import FixedConfig, make_fixed
 from qrag_jax.chunking.strategies.kind import ChunkerKind, ChunkTools
 from qrag_jax.chunking.text.chunks import Strategy
 from qrag_jax.chunking.text.spans import join_spans, readable
-from qrag_jax.types import CountTokens, EmbedTokens, InputError, Span, UsageError
+from qrag_jax.types import CountTokens, EmbedTokens, InputError, Span, UsageError, check_fields
 from qrag_jax.unit_rows import unit_rows
 
 _NUM_SPECIAL = 2  # [CLS] and [SEP] of a window
@@ -60,8 +60,7 @@ class Window:
 
 def make_late(config: LateConfig, count: CountTokens) -> Strategy:
     """The borders of late chunks; their vectors are `late_vectors`."""
-    if config.num_tokens is not None and config.num_tokens < 1:
-        raise UsageError(f"late.num_tokens {config.num_tokens}: must be at least 1")
+    check_fields(config, "late", positive=("num_tokens",))
     _check_windows(config.window_tokens, config.overlap_tokens)
     return make_fixed(FixedConfig(num_tokens=config.num_tokens), count)
 

@@ -9,7 +9,7 @@ from qrag_jax.chunking.strategies.kind import ChunkerKind, ChunkTools
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
 from qrag_jax.chunking.text.sentences import BLANK_LINE, LINE_BORDER
 from qrag_jax.chunking.text.spans import strip_span
-from qrag_jax.types import CountTokens, Span, UsageError
+from qrag_jax.types import CountTokens, Span, check_fields
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,8 @@ def make_recursive(config: RecursiveConfig, count: CountTokens, split: SplitSent
     sentences, a sentence into words. So a chunk never holds a part of a paragraph together with anything outside that
     paragraph, nor a part of a line with anything outside the line, and so on. Every word is in one chunk.
     """
-    num_tokens = DEFAULT_NUM_TOKENS if config.num_tokens is None else config.num_tokens
-    if num_tokens < 1:
-        raise UsageError(f"recursive.num_tokens {num_tokens}: must be at least 1")
+    check_fields(config, "recursive", positive=("num_tokens",))
+    num_tokens = config.num_tokens or DEFAULT_NUM_TOKENS
     cuts: tuple[Cut, ...] = (_cut_lines, cut_sentences(split), cut_words)
 
     def recursive(text: SentenceText) -> list[Group]:

@@ -19,7 +19,7 @@ from qrag_jax.eval.setting import (
     write_lines,
 )
 from qrag_jax.names import ANSWER_MEASURES
-from qrag_jax.types import InputError
+from qrag_jax.types import InputError, check_fields
 
 # What answers may be scored by, and the scores that each measure gives, all of them in [0, 1].
 MEASURES: Mapping[str, tuple[str, ...]] = {name: (name,) for name in ANSWER_MEASURES} | {
@@ -73,9 +73,7 @@ class AnswerRecord:
             raise InputError("a call that failed has no score: leave scores and errors empty", file=where)
         _check_names(where, "scores", self.scores, SCORES)
         _check_names(where, "errors", self.errors, MEASURES)
-        for name, value in self.scores.items():
-            if not 0 <= value <= 1:
-                raise InputError(f"{name} = {value!r} must lie in [0, 1]", file=where)
+        check_fields(self, shares=("scores",), error=InputError)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from qrag_jax.files.whole_file import write_whole
 from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.measures.facts import NOT_TAKEN, FactScores
 from qrag_jax.names import METHODS, PROTOCOLS
-from qrag_jax.types import InputError
+from qrag_jax.types import InputError, check_fields
 
 # The fixed method names, in the order of tables and legends.
 _SLACK = 1e-9  # rounding between a mean and a bound that it may touch
@@ -56,7 +56,7 @@ class QueryRecord:
     def __post_init__(self) -> None:
         check_kinds(self)
         _check_method(self.setting)
-        _check_shares(self, ("fact_em", "fact_f1"))
+        check_fields(self, shares=("fact_em", "fact_f1"), error=InputError)
         num_chunks = self.setting.num_chunks
         require(len(self.q_values) == len(self.chosen), "q_values", self.q_values, "needs one value a chosen chunk")
         if self.texts is not None:
@@ -104,15 +104,12 @@ class Row:
     def __post_init__(self) -> None:
         check_kinds(self)
         _check_method(self.setting)
-        _check_shares(self, ("fact_em", "fact_f1", "em_low", "em_high", "f1_ceiling"))
-        optional = ("f1_low", "f1_high", "em_ceiling")
-        _check_shares(self, [name for name in optional if getattr(self, name) is not None])
+        shares = ("fact_em", "fact_f1", "em_low", "em_high", "f1_ceiling", "f1_low", "f1_high", "em_ceiling")
+        least = {"n": 1, "num_left_out": 0, "seconds": 0}
+        check_fields(self, shares=shares, at_least=least, within={"length_factor": "(0, inf]"}, error=InputError)
         names = {"task": self.task, "mode": self.setting.mode, "positions": self.setting.positions}
         for name, text in names.items():
             require(bool(text.strip()), name, text, "must not be empty")
-        for name, least in (("n", 1), ("num_left_out", 0), ("seconds", 0)):
-            require(getattr(self, name) >= least, name, getattr(self, name), f"must be at least {least}")
-        require(self.length_factor > 0, "length_factor", self.length_factor, "must be positive")
         inside = self.em_low - _SLACK <= self.fact_em <= self.em_high + _SLACK
         require(inside, "fact_em", self.fact_em, f"lies outside its interval [{self.em_low}, {self.em_high}]")
         possible = self.fact_f1 <= self.f1_ceiling + _SLACK
@@ -266,9 +263,3 @@ def _check_method(setting: Setting) -> None:
     for name, known in (("method", METHODS), ("protocol", PROTOCOLS)):
         value = getattr(setting, name)
         require(value in known, name, value, f"must be one of {', '.join(known)}")
-
-
-def _check_shares(record: Row | QueryRecord, names: Sequence[str]) -> None:
-    for name in names:
-        value = getattr(record, name)
-        require(0 <= value <= 1, name, value, "must lie in [0, 1]")

@@ -14,6 +14,7 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
 from qrag_jax.names import CHUNKERS, FILLS, PLANS, TASKS, FillName, SplitterName, TaskKind
+from qrag_jax.types import check_fields
 
 PARENT_WAYS = ("best_child", "mean", "direct", "windows")  # and compressor:RUN
 MAX_CONFIGS = 6  # of a strategy: more tries on dev would find more luck
@@ -51,10 +52,7 @@ class TaskConfig:
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        for name in ("stitch_sentences", "num_documents", "num_questions"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} {value}: a positive number, or null")
+        check_fields(self, positive=("stitch_sentences", "num_documents", "num_questions"))
         if self.kind == "files" and not self.questions:
             raise ValueError("questions: a task of files needs a .jsonl of questions")
         if self.stitch_sentences is not None and self.kind not in TASKS.choices("short"):
@@ -138,13 +136,8 @@ class StudyConfig:
         if not self.fills or len(set(self.fills)) != len(self.fills):
             raise ValueError(f"fills {list(self.fills)}: at least one of {', '.join(FILLS)}, each once")
         _check_plans(self.levels, self.parents, self.budgets)
-        if not 0 < self.dev_share < 1:
-            raise ValueError(f"dev_share {self.dev_share}: between 0 and 1")
         least = {"seed": 0, "min_dev_questions": 0, "window": 3}
-        for name, smallest in least.items():
-            value = getattr(self, name)
-            if value is not None and value < smallest:
-                raise ValueError(f"{name} {value}: at least {smallest}")
+        check_fields(self, at_least=least, within={"dev_share": "(0, 1)"})
 
 
 def _check_plans(levels: tuple[str, ...], parents: tuple[str, ...], budgets: tuple[int, ...]) -> None:

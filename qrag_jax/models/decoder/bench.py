@@ -19,7 +19,7 @@ from qrag_jax.models.decoder.generation import Decoding
 from qrag_jax.models.decoder.memory import cache_bytes
 from qrag_jax.models.decoder.scheduling import cache_size
 from qrag_jax.models.decoder.steps import compiled_steps
-from qrag_jax.types import Sampling, UsageError
+from qrag_jax.types import Sampling, UsageError, check_fields
 
 ROWS = (1, 8)
 
@@ -33,8 +33,7 @@ class Work:
     answer_tokens: int
 
     def __post_init__(self) -> None:
-        if self.answer_tokens < 2:
-            raise UsageError(f"answer_tokens {self.answer_tokens}: at least 2, as the first comes with the prompt")
+        check_fields(self, at_least={"answer_tokens": 2})  # the first comes with the prompt
 
     @property
     def size(self) -> int:

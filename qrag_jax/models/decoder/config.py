@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from qrag_jax.models.weights.config_limits import size_problem
-from qrag_jax.types import InputError
+from qrag_jax.types import InputError, check_fields
 
 DecoderFamily = Literal["llama", "qwen2", "qwen3"]
 RopeKind = Literal["default", "linear", "dynamic", "yarn", "llama3"]
@@ -41,8 +41,7 @@ class RopeScaling:
     truncate: bool = True
 
     def __post_init__(self) -> None:
-        if self.factor < 1:
-            raise InputError(f"rope scaling: factor {self.factor} must be at least 1")
+        check_fields(self, "rope scaling", positive=("factor",), error=InputError)
         if self.kind in ("dynamic", "yarn", "llama3") and not self.original_max_positions:
             raise InputError(f"rope scaling {self.kind}: original_max_position_embeddings is needed")
         if self.kind == "llama3" and not 0 < self.low_freq_factor < self.high_freq_factor:
@@ -87,14 +86,12 @@ class DecoderConfig:
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads")
-        for name in (*sizes, "head_dim", "max_positions"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} {getattr(self, name)}: must be at least 1")
+        sizes = (*sizes, "head_dim", "max_positions")
+        check_fields(self, positive=sizes, within={"norm_eps": "(0, inf]", "rope_theta": "(0, inf]"}, error=InputError)
+        for name in sizes:
             if problem := size_problem(name, getattr(self, name)):
                 raise InputError(problem)
         if self.num_heads % self.num_kv_heads:
             raise InputError(f"num_heads {self.num_heads} is no multiple of num_kv_heads {self.num_kv_heads}")
         if self.head_dim % 2:
             raise InputError(f"head_dim {self.head_dim}: rotary positions need an even size")
-        if self.norm_eps <= 0 or self.rope_theta <= 0:
-            raise InputError(f"norm_eps {self.norm_eps} and rope_theta {self.rope_theta} must be positive")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qrag_jax.models.weights.config_limits import size_problem
-from qrag_jax.types import UsageError
+from qrag_jax.types import UsageError, check_fields
 
 Family = Literal["bert", "roberta", "xlm-roberta", "mpnet"]  # as `model_type` in config.json
 Pooling = Literal["mean", "cls"]
@@ -52,9 +52,9 @@ class EncoderConfig:
     padding_id: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"encoder {name}: {getattr(self, name)} is not a positive number")
+        sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions")
+        check_fields(self, "encoder", positive=sizes)
+        for name in sizes:
             if problem := size_problem(name, getattr(self, name)):
                 raise UsageError(f"encoder {problem}")
         if self.hidden_size % self.num_heads:

@@ -4,7 +4,6 @@ The text encoder stays frozen: the index of chunk vectors is built once and a re
 vectors may come from anywhere.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -18,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from qrag_jax.models.encoder.text_encoder import FLOAT32, Compute
 from qrag_jax.models.towers.q_network import Network, VectorRows
 from qrag_jax.models.weights.config_limits import size_problem
-from qrag_jax.types import UsageError
+from qrag_jax.types import UsageError, check_fields
 
 
 @dataclass(frozen=True)
@@ -48,17 +47,15 @@ class LatentConfig:
     prior_rank: int = 16  # of the corrections
 
     def __post_init__(self) -> None:
-        for name in ("width", "num_layers", "num_heads", "action_hidden", "dim", "prior_rank"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
+        sizes = ("width", "num_layers", "num_heads", "action_hidden", "dim", "prior_rank")
+        check_fields(self, positive=sizes, within={"prior_beta": "[0, inf)"})
+        for name in sizes:
             if problem := size_problem(name if name.startswith("num_") else "hidden_size", getattr(self, name), name):
                 raise UsageError(problem)
         if self.width % (2 * self.num_heads):
             raise UsageError(f"width={self.width} must be a multiple of twice num_heads={self.num_heads}")
         if self.residual and self.prior:
             raise UsageError("residual=true and prior=true are two starts: choose one")
-        if not 0 <= self.prior_beta < math.inf:
-            raise UsageError(f"prior_beta={self.prior_beta} must be at least 0 and finite")
 
 
 class LatentState(nn.Module):

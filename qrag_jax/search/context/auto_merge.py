@@ -31,7 +31,7 @@ from qrag_jax.search.context.pack import (
 )
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import Ranked
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, check_fields
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class MergeRules:
     order: Order = "document"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.theta <= 1:
-            raise UsageError(f"theta {self.theta}: a share of a section's tokens, from 0 to 1")
+        check_fields(self, shares=("theta",))
 
 
 def merge_context(corpus: Corpus, ranked: Ranked, budget: Budget, rules: MergeRules | None = None) -> Context:

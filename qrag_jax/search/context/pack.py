@@ -12,7 +12,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.search.note_texts import GivenNote, is_said_in, note_head
-from qrag_jax.types import Arg, CountTokens, InputError, Note, Span, UsageError
+from qrag_jax.types import Arg, CountTokens, InputError, Note, Span, UsageError, check_fields
 
 Order = Literal["document", "rank"]
 
@@ -83,12 +83,7 @@ class Budget:
     cut_last: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1 or self.overhead < 0:
-            raise UsageError(f"budget of {self.max_tokens} tokens, {self.overhead} a passage: at least 1 and 0")
-        if self.max_passages is not None and self.max_passages < 1:
-            raise UsageError(f"max_passages {self.max_passages}: at least 1")
-        if self.max_notes < 0:
-            raise UsageError(f"max_notes {self.max_notes}: 0 or more")
+        check_fields(self, positive=("max_tokens", "max_passages"), at_least={"overhead": 0, "max_notes": 0})
 
     def tokens(self, text: str) -> int:
         """Tokens of a text; lone surrogates count as U+FFFD.

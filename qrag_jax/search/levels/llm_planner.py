@@ -17,7 +17,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range
 from qrag_jax.llm.json_answers import OneOf, Record, Text, parse_json, schema_grammar
 from qrag_jax.llm.prompts import fence, load_prompt
-from qrag_jax.types import CountTokens, Grammar, InputError, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import CountTokens, Grammar, InputError, Message, Sampling, TextGenerator, check_fields
 
 LARGEST, SMALLEST = "largest_chunk_size", "smallest_chunk_size"
 _PROMPT = "plan"
@@ -47,9 +47,7 @@ class PlansConfig:
     prompts: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("head_tokens", "max_heads", "max_tokens", "max_asks"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"plans.{name} {getattr(self, name)}: at least 1")
+        check_fields(self, "plans", positive=("head_tokens", "max_heads", "max_tokens", "max_asks"))
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from qrag_jax.train.learners.compressor_data import (
 )
 from qrag_jax.train.run_folder import open_log, open_runs
 from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
-from qrag_jax.types import CountTokens, Embed, InputError, UsageError
+from qrag_jax.types import CountTokens, Embed, InputError, UsageError, check_fields
 
 MIN_DOCUMENTS = 3
 TOP_K = 5
@@ -81,15 +81,11 @@ class CompressorConfig:
     log_every: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "num_updates", "log_every"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.num_parts < MIN_DOCUMENTS:
-            raise UsageError(f"num_parts={self.num_parts} must be at least 3: one trains, one chooses, one tells")
-        if not self.temperature > 0:
-            raise UsageError(f"temperature={self.temperature} must be above 0")
-        if not self.strengths or min(self.strengths) < 0:
-            raise UsageError(f"strengths={list(self.strengths)}: give at least one, each at least 0")
+        least = {"num_parts": MIN_DOCUMENTS, "strengths": 0}  # one part trains, one chooses, one tells
+        within = {"temperature": "(0, inf]"}
+        check_fields(self, positive=("hidden", "num_updates", "log_every"), at_least=least, within=within)
+        if not self.strengths:
+            raise UsageError("give at least one", field="strengths")
         for name, known in (("kinds", COMPRESSOR_KINDS), ("losses", COMPRESSOR_LOSSES)):
             given = getattr(self, name)
             if not given or not set(given) <= set(known):

@@ -38,7 +38,7 @@ from qrag_jax.models.tagger.tagger import (
 )
 from qrag_jax.train.run_folder import open_log, open_runs
 from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
-from qrag_jax.types import Embed, InputError, UsageError
+from qrag_jax.types import Embed, InputError, UsageError, check_fields
 
 _EMBED_AT_A_TIME = 2_000  # sentences between two reports
 _NO_PART = -1  # the part of a tagger that is trained on all
@@ -69,15 +69,11 @@ class TaggerConfig:
     log_every: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("num_updates", "batch_size", "log_every"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.num_parts < 2:
-            raise UsageError(f"num_parts={self.num_parts} must be at least 2: what is not held out chooses nothing")
+        least = {"num_parts": 2, "strengths": 0, "cue_strengths": 0}  # parts that are held out choose
+        check_fields(self, positive=("num_updates", "batch_size", "log_every"), at_least=least)
         for name in ("strengths", "cue_strengths"):
-            given = getattr(self, name)
-            if not given or min(given) < 0:
-                raise UsageError(f"{name}={list(given)}: give at least one, each at least 0")
+            if not getattr(self, name):
+                raise UsageError("give at least one", field=name)
 
     @property
     def pairs(self) -> list[tuple[float, float]]:

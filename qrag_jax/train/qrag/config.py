@@ -1,6 +1,5 @@
 """A training run as a config: data, towers, decision process, learner; and the pieces that the loop is made of."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from qrag_jax.sharding import MeshConfig
 from qrag_jax.train.qrag.label_losses import negatives_sampler
 from qrag_jax.train.qrag.learner import LearnerConfig
 from qrag_jax.train.qrag.mining import MiningConfig, mixing_sampler
-from qrag_jax.types import Example, UsageError
+from qrag_jax.types import Example, UsageError, check_fields
 
 _TIMES_SEEN = 200  # each of one's own questions, where nobody says how many updates there are
 _OWN_CONTEXTS = ("jsonl", "multihop")  # tasks of texts whose contexts stay as they are
@@ -76,39 +75,28 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         _check_weights(self.weights, self.task)
-        if not self.stretch >= 1:
-            raise ValueError(f"data.stretch={self.stretch} must be at least 1 (1 = every chunk at its own place)")
-        for name in (
-            "num_facts",
-            "num_questions",
-            "max_haystack_sentences",
-            "num_chunks",
-            "shared_haystack",
-            "num_negatives",
-            "batch_size",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"data.{name}={value} must be at least 1")
+        counts = ("num_facts", "num_questions", "max_haystack_sentences", "num_chunks", "shared_haystack", "batch_size")
+        check_fields(
+            self,
+            positive=("stretch", "num_negatives", *counts),
+            at_least={"seed": 0, "num_simulated": 0},
+            within={"weights": "(0, inf)"},
+        )
         if self.num_negatives is not None and self.stretch == 1:
             raise UsageError(
                 f"data.num_negatives={self.num_negatives} stand for what contexts leave out of their documents: with "
                 "data.stretch=1 that is nothing"
             )
-        if self.seed is not None and self.seed < 0:
-            raise UsageError(f"data.seed={self.seed} must be at least 0, or null for the run's own")
-        if self.num_simulated < 0 or (self.num_simulated and self.task != "babi"):
+        if self.num_simulated and self.task != "babi":
             raise UsageError(f"data.num_simulated={self.num_simulated} adds to data.task=babi, and to no other task")
 
 
 def _check_weights(weights: Mapping[str, float], task: str) -> None:
     if weights and task != "multihop":
         raise UsageError(f"data.weights={dict(weights)} mixes the sets of data.task=multihop, and of no other task")
-    for name, weight in weights.items():
+    for name in weights:
         if name not in READERS:
             raise UsageError(f"data.weights.{name}: no kind of set is called so; choose from {', '.join(READERS)}")
-        if not 0 < weight < math.inf:
-            raise UsageError(f"data.weights.{name}={weight} must be above 0 and finite; leave a set out of data.paths")
 
 
 @dataclass(frozen=True)
@@ -135,14 +123,8 @@ class DevConfig:
     untrained: bool = False
 
     def __post_init__(self) -> None:
-        if any(width < 1 for width in self.beam_widths):
-            raise UsageError(f"dev.beam_widths={list(self.beam_widths)} must be at least 1 each")
-        if not 0 <= self.share < 1:
-            raise UsageError(f"dev.share={self.share} must lie in [0, 1)")
-        for name in ("num_questions", "num_chunks", "every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"dev.{name}={value} must be at least 1")
+        counts = ("beam_widths", "num_questions", "num_chunks", "every")
+        check_fields(self, positive=counts, within={"share": "[0, 1)"})
 
 
 def fitting_updates(num_questions: int, batch_size: int) -> int:
@@ -192,13 +174,8 @@ class RunConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**63:
-            raise UsageError(f"seed={self.seed} must be at least 0 and below 2^63")
-        for name in ("num_updates", "log_every", "keep"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.save_every is not None and self.save_every < 1:
-            raise UsageError(f"save_every={self.save_every} must be at least 1, or null for a tenth of the run")
+        counts = ("num_updates", "log_every", "keep", "save_every")
+        check_fields(self, positive=counts, within={"seed": f"[0, {2**63})"})
         if self.data.num_negatives is not None and "ranking" not in self.learner.losses:
             raise UsageError(
                 f"data.num_negatives={self.data.num_negatives} are of the loss ranking: give learner.losses.ranking a "

@@ -21,7 +21,7 @@ from qrag_jax.train.optimise import GroupConfig, ScheduleConfig, group_optimiser
 from qrag_jax.train.qrag.label_losses import ranking_loss, stop_loss, trajectory_loss
 from qrag_jax.train.qrag.returns import ValueKind, chosen_pair_loss, lambda_returns, state_value
 from qrag_jax.train.trainer import add_losses
-from qrag_jax.types import UsageError
+from qrag_jax.types import UsageError, check_fields
 
 
 @dataclass(frozen=True)
@@ -83,29 +83,13 @@ class LearnerConfig:
     groups: dict[str, GroupConfig] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name in ("gamma", "lambda_", "tau"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name}={getattr(self, name)} must lie in [0, 1]")
-        for name in ("adam_b1", "adam_b2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} must lie in [0, 1)")
-        for name in ("clip_norm", "adam_eps"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name}={getattr(self, name)} must be above 0")
-        if not self.weight_decay >= 0:
-            raise UsageError(f"weight_decay={self.weight_decay} must be at least 0")
-        if self.accumulate < 1:
-            raise UsageError(f"accumulate={self.accumulate} must be at least 1")
-        if self.top_k_actions is not None and self.top_k_actions < 1:
-            raise UsageError(f"top_k_actions={self.top_k_actions} must be at least 1, or null for all chunks")
-        for name in ("start", "end"):
-            rate, temperature, share = (getattr(s, name) for s in (self.learning_rate, self.temperature, self.epsilon))
-            if not rate >= 0:
-                raise UsageError(f"learning_rate.{name}={rate} must be at least 0")
-            if not temperature > 0:
-                raise UsageError(f"temperature.{name}={temperature} must be above 0: the softmax divides by it")
-            if not 0 <= share <= 1:
-                raise UsageError(f"epsilon.{name}={share} must lie in [0, 1]: it is a share of the picks")
+        counts, shares = ("accumulate", "top_k_actions"), ("gamma", "lambda_", "tau")
+        within = {"adam_b1": "[0, 1)", "adam_b2": "[0, 1)", "clip_norm": "(0, inf]", "adam_eps": "(0, inf]"}
+        check_fields(self, positive=counts, shares=shares, at_least={"weight_decay": 0}, within=within)
+        check_fields(self.learning_rate, "learning_rate", at_least={"start": 0, "end": 0})
+        temperatures = {"start": "(0, inf]", "end": "(0, inf]"}  # the softmax divides by it
+        check_fields(self.temperature, "temperature", within=temperatures)
+        check_fields(self.epsilon, "epsilon", shares=("start", "end"))
         check_losses(self.objective, self.losses)
         if self.temperature.warmup:
             raise UsageError(f"temperature.warmup={self.temperature.warmup} must be 0: the softmax divides by it")

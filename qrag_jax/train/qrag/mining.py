@@ -20,7 +20,7 @@ from qrag_jax.qrag.env import Batch, EnvConfig, Rollout, observe, q_values, roll
 from qrag_jax.qrag.policy import make_greedy
 from qrag_jax.qrag.tasks import Task
 from qrag_jax.train.qrag.label_losses import right_actions
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, UsageError, check_fields
 
 _MINING, _MIXING = 9, 8  # streams of the run's seed
 
@@ -46,14 +46,8 @@ class MiningConfig:
     num_questions: int = 8
 
     def __post_init__(self) -> None:
-        for name in ("every", "size", "age", "num_questions"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"mining.{name}={value} must be at least 1")
-        if not 0 < self.share <= 1:
-            raise UsageError(f"mining.share={self.share} must lie in (0, 1]; mining.every=null mines nothing")
-        if not 0 <= self.temperature < float("inf"):
-            raise UsageError(f"mining.temperature={self.temperature} must be at least 0 and finite")
+        within = {"share": "(0, 1]", "temperature": "[0, inf)"}
+        check_fields(self, positive=("every", "size", "age", "num_questions"), within=within)
 
     @property
     def num_pooled(self) -> int:

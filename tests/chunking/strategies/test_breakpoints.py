@@ -169,7 +169,6 @@ def test_an_embedder_without_a_number_is_refused():
         ({"value": float("nan")}, "breakpoint.value nan: give a finite number"),
         ({"value": float("inf"), "threshold": "absolute"}, "breakpoint.value inf"),
         ({"value": -0.1, "threshold": "absolute"}, "breakpoint.value -0.1: absolute takes a distance"),
-        ({"window": -1}, "breakpoint.window -1: 0 embeds single sentences"),
     ],
 )
 def test_refusals(config, message):

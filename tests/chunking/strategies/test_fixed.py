@@ -34,11 +34,6 @@ def cut(text: SentenceText, count=count_words, **fields) -> list[list[int]]:
             {"sentences_per_chunk": 1, "num_chunks": 2, "num_tokens": 3},
             "fixed: sentences_per_chunk 1 and num_chunks 2 and num_tokens 3: choose one size",
         ),
-        ({"sentences_per_chunk": 0}, "fixed.sentences_per_chunk 0: must be at least 1"),
-        ({"num_chunks": 0}, "fixed.num_chunks 0: must be at least 1"),
-        ({"num_tokens": 0}, "fixed.num_tokens 0: must be at least 1"),
-        ({"overlap": -1}, "fixed.overlap -1: must be at least 0"),
-        ({"overlap_tokens": -1}, "fixed.overlap_tokens -1: must be at least 0"),
         (
             {"sentences_per_chunk": 3, "overlap": 3},
             "fixed.overlap 3: must be below sentences_per_chunk 3",

@@ -90,8 +90,6 @@ def test_other_sources_need_nothing_but_the_text():
     "values, message",
     [
         ({"points": "magic"}, "hierarchy.points 'magic': choose one of headings, rule"),
-        ({"level_cap": 0}, "hierarchy.level_cap 0: give at least 1, or leave it out"),
-        ({"merge_tokens": -1}, "hierarchy.merge_tokens -1: give at least 1, or 0 to join nothing"),
     ],
 )
 def test_configs_out_of_range_are_refused(values, message):

@@ -301,7 +301,6 @@ def test_a_character_larger_than_a_window_is_refused():
         (LateConfig(window_tokens=2), "late.window_tokens 2: at least 3 are needed"),
         (LateConfig(window_tokens=64), "late.overlap_tokens 64: choose 0 to 61"),
         (LateConfig(overlap_tokens=-1), "late.overlap_tokens -1: choose 0 to 253"),
-        (LateConfig(num_tokens=0), "late.num_tokens 0: must be at least 1"),
     ],
 )
 def test_wrong_values_are_refused(config, message):

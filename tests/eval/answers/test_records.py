@@ -23,7 +23,7 @@ def test_records_come_back_as_they_were_written(tmp_path):
     [
         ({"answer": None}, "there is exactly one of them"),
         ({"error": "429"}, "there is exactly one of them"),
-        ({"scores": {"em": 1.5}}, r"em = 1.5 must lie in \[0, 1\]"),
+        ({"scores": {"em": 1.5}}, "scores .*1.5.*must lie in"),
         ({"scores": {"em": float("nan")}}, "scores = nan must hold a finite number each"),
         ({"scores": {"bleu": 0.5}}, "scores bleu: no such name; they are em, f1, contains"),
         ({"errors": {"bleu": "?"}}, "errors bleu: no such name"),
@@ -49,7 +49,7 @@ def test_a_failed_call_has_no_score_not_even_zero():
         (lambda values: values.update(chosen=[1.5]), "chosen = 1.5 must hold a whole number each"),
         (lambda values: values.update(references=[None]), "references = None must hold a text each"),
         (lambda values: values.update(scores={"em": "1"}), "scores = '1' must hold a finite number"),
-        (lambda values: values.update(scores={"em": 2}), "em = 2.0 must lie"),
+        (lambda values: values.update(scores={"em": 2}), "scores .*2.0.*must lie in"),
         (lambda values: values.update(scores={"em": 10**400}), "scores = 1000.* must hold a finite number"),
     ],
 )

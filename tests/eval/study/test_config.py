@@ -46,7 +46,6 @@ def test_what_was_saved_reproduces_it(tmp_path):
         ("report_k=4", "report_k 4: one of ks"),
         ("ks=[1, 3]", r"report_k 5: one of ks \[1, 3\]"),
         ("window=2", "window 2: at least 3"),
-        ("tasks.cran.num_questions=0", "tasks.cran: num_questions 0: a positive number"),
         ("tasks.cran.kind=squad", "tasks.cran: stitch_sentences: kind squad has long documents"),
         ("tasks.cran.questions=dev", "tasks.cran: questions dev: kind cranfield has its own"),
         ("tasks.cran.encoding=cp1252", "tasks.cran: encoding cp1252: kind cranfield is always UTF-8"),

@@ -120,7 +120,7 @@ def test_windows_that_are_not_in_use():
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types has sliding_attention, only full"),
         ({"rope_scaling": {"rope_type": "longrope"}}, "rope_type is 'longrope', only default, linear, dynamic, yarn"),
         ({"rope_scaling": {"rope_type": "linear"}}, "rope linear: factor is missing"),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "config.json: rope scaling: factor 0.5 must be"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "config.json: rope scaling.factor 0.5: at least 1"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": "4"}}, "rope yarn: factor is '4', a positive number"),
         ({"model_type": ["llama"]}, "model_type is .'llama'., only"),
         ({"rope_scaling": {"type": ["linear"]}}, "rope_type is .'linear'., only"),

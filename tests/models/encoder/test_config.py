@@ -25,7 +25,7 @@ def test_first_position_of_mpnet():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"num_layers": 0}, "num_layers: 0 is not a positive number"),
+        ({"num_layers": 0}, "encoder.num_layers 0: at least 1"),
         ({"num_layers": 10_001}, "encoder num_layers is 10001, at most 10,000 is read"),
         ({"num_heads": 3}, "hidden_size 8 is not a multiple of num_heads 3"),
         ({"pooling": "max"}, "pooling 'max': choose mean or cls"),

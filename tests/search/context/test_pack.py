@@ -91,7 +91,7 @@ def test_lines_as_editors_count_them(end):
 def test_refusals():
     with pytest.raises(InputError, match=r"best passage has 5 tokens with its fence, the context takes 4: allow more"):
         fill_context(CORPUS, ranked(1, 2), Budget(4, count, overhead=2))
-    with pytest.raises(UsageError, match="budget of 0 tokens"):
+    with pytest.raises(UsageError, match="max_tokens 0: at least 1"):
         Budget(0, count)
     with pytest.raises(UsageError, match="max_passages 0: at least 1"):
         Budget(1, count, max_passages=0)

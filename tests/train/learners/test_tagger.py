@@ -199,10 +199,10 @@ def test_documents_that_say_nothing_of_sections_are_refused(documents, message):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"num_parts": 1}, "num_parts=1 must be at least 2"),
-        ({"num_updates": 0}, "num_updates=0"),
-        ({"strengths": ()}, r"strengths=\[\]"),
-        ({"cue_strengths": (-1.0,)}, r"cue_strengths=\[-1.0\]"),
+        ({"num_parts": 1}, "num_parts 1: at least 2"),
+        ({"num_updates": 0}, "num_updates 0: at least 1"),
+        ({"strengths": ()}, "strengths: give at least one"),
+        ({"cue_strengths": (-1.0,)}, "cue_strengths -1.0: at least 0"),
     ],
 )
 def test_configs_are_checked(given, message):

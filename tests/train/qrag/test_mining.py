@@ -234,11 +234,7 @@ def test_mined_parts_of_a_batch(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"every": 0}, "mining.every=0 must be at least 1"),
-        ({"size": 0}, "mining.size=0 must be at least 1"),
-        ({"share": 0.0}, r"mining.share=0.0 must lie in \(0, 1\]"),
-        ({"share": 1.5}, "mining.share=1.5 must lie in"),
-        ({"temperature": -1.0}, "mining.temperature=-1.0 must be at least 0"),
+        ({"share": 1.5}, "share 1.5: must lie in"),
     ],
 )
 def test_values_that_are_refused(options, message):
