@@ -26,6 +26,7 @@ TESTS = {
     "train/qrag/returns.py": ["tests/train/qrag/test_returns.py", "tests/train/qrag/test_learner.py"],
     "qrag/env.py": [
         "tests/qrag/test_env.py",
+        "tests/trust/test_configs.py",
         "tests/qrag/test_env_stop.py",
         "tests/train/qrag/test_learner.py",
     ],
