@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.tiers import slow_but
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.chunking.tree.tree_files import from_json, load_trees
@@ -89,7 +90,7 @@ def test_a_stopped_run_goes_on_to_the_end_that_it_would_have_had(written):
     assert dev == near(expected) and "threshold" in expected
 
 
-@pytest.mark.parametrize("run", ["latent", "text"])
+@pytest.mark.parametrize("run", slow_but(["latent"], ["latent", "text"]))
 def test_a_search_finds_the_same(run, written, capsys):
     found = printed(capsys, "find", run, "notes", "Where is the rope?", "--num_steps", "3", "--json")
     expected = read_json(f"{run}_found.json")

@@ -2,9 +2,11 @@
 has the files which it names. Only sizes are changed (`SHRUNK`), so that a line takes seconds."""
 
 import contextlib
+import fcntl
 import glob
 import importlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -135,14 +137,19 @@ def desk(tmp_path, monkeypatch, small_models):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, small_models):
-    """Trains a run that pages go on with, once for all of them: name -> folder."""
+    """Trains a run that pages go on with, once for all of them and for both workers: name -> folder."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
-    @cache
     def run_of(name):
-        folder = tmp_path_factory.mktemp("trained")
-        with contextlib.chdir(folder):
-            _write_desk()
-            assert _run(GIVEN[name]) == 0
+        folder = shared / f"trained-{Path(name).name}"
+        with open(f"{folder}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / name).is_dir():
+                folder.mkdir()
+                with contextlib.chdir(folder):
+                    _write_desk()
+                    assert _run(GIVEN[name]) == 0
         return folder / name
 
     return run_of

@@ -57,6 +57,7 @@ def recall_of(picks, gold):
     return [len(set(picks[:k]) & set(gold)) / len(gold) for k in KS]
 
 
+@pytest.mark.slow
 def test_picks_are_those_of_a_search(pool, retriever):
     found = score_run(pool, retriever, KS, num_steps=3)
     index = make_action_bank(retriever, TEXTS)

@@ -258,6 +258,7 @@ def test_the_chunks_of_a_run_are_those_of_find(files, run):
     assert list(corpus.nodes) == [chunk for one in read_files(files) for chunk in unit_chunks(one, count)]
 
 
+@pytest.mark.slow
 def test_a_short_text_gives_a_run_fewer_picks(ask, run, tmp_path):
     (tmp_path / "short.txt").write_text("Mary picked up the milk.\n")
     found = ask("[1]", "--retriever", run.folder, paths=["short.txt"], model=None)

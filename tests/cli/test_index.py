@@ -98,6 +98,7 @@ def test_trees_are_kept(index, encoder):
     )
 
 
+@pytest.mark.slow
 def test_runs_on_one_encoder_share_an_index_and_others_are_refused(index, save_untrained):
     save_untrained("one")
     save_untrained("two", env=EnvConfig(num_steps=2))

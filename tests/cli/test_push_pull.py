@@ -95,6 +95,7 @@ def front_matter(card):
     return yaml.safe_load(header)
 
 
+@pytest.mark.slow
 def test_a_push_for_inference_takes_no_file_that_the_manifest_does_not_list(tmp_path, run):
     (tmp_path / "id_rsa").write_text("A private key.")
     (tmp_path / "run" / "step_0" / "files" / "notes.txt").symlink_to(tmp_path / "id_rsa")

@@ -215,6 +215,7 @@ def test_what_follows_stop_counts_for_nothing():
     assert ended == {(1, True), (2, True), (2, False)}
 
 
+@pytest.mark.slow
 def test_dummy_picks_are_free_chunks():
     """Also in a document of exactly T chunks, where the last free one is left for STOP."""
     batch = BATCH.replace(valid=np.asarray(BATCH.valid) & (np.arange(7) < 3), lengths=np.full(12, 3, np.int32))
@@ -268,6 +269,7 @@ def test_the_policy_draws_stop_as_often_as_its_probability_says():
 # --- the second pass and the gradient
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_q_heads", [1, 2])
 def test_chosen_pairs_encoded_again_have_the_same_q(num_q_heads):
     config = EnvConfig(num_steps=3, reward="at_end", stop=True, num_q_heads=num_q_heads)

@@ -190,6 +190,7 @@ def test_coverage_of_a_state_is_read_beside_its_links():
     np.testing.assert_allclose(q - without, link_q_values(params["links"], inputs), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", [False, True])
 def test_chosen_pairs_encoded_again_have_the_same_links(coverage):
     env = replace(LINKED, coverage=coverage)

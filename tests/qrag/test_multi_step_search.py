@@ -109,6 +109,7 @@ def test_a_second_question_of_another_length_compiles_nothing(retriever):
     assert len(traced) == 2
 
 
+@pytest.mark.slow
 def test_indices_of_equal_shapes_compile_once(retriever):
     traced = []
 
@@ -146,6 +147,7 @@ def test_the_index_of_a_corpus_is_that_of_its_texts(retriever, index, tmp_path):
     assert encoder.counts == read
 
 
+@pytest.mark.slow
 def test_corpora_of_many_sizes_are_searched_by_few_compiled_functions(retriever):
     """Nine to twelve chunks fit into twelve places, and none beyond the chunks is picked, though all are asked for."""
     traced = []
@@ -184,6 +186,7 @@ def test_a_run_with_links_compares_the_texts_of_a_small_corpus():
         action_bank(linked, many)
 
 
+@pytest.mark.slow
 def test_a_run_with_coverage_looks_at_all_that_it_has_taken():
     """Q is what a state covers of a chunk, and next to nothing else."""
     run = make("latent", env=EnvConfig(num_steps=3, links=True, coverage=True))
@@ -311,6 +314,7 @@ def contexts_of(*chunks):
     return Contexts(np.arange(len(chunks), dtype=np.int32), ids, np.zeros(ids.shape, bool))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_one_beam_is_what_is_played(stop):
     """An index plays to the end; with a learned STOP the plan says beside its picks how many of them count."""
@@ -391,6 +395,7 @@ def test_a_run_without_stop_cannot_be_asked_to_use_it(index):
         search_bank(index, "where is the milk", 2, learned_stop=True)
 
 
+@pytest.mark.slow
 def test_a_run_with_bridges_reads_them_behind_its_links():
     """Q is what a chunk and another one say of the question together, and next to nothing else."""
     run = make("latent", env=EnvConfig(num_steps=2, links=True, bridges=True))

@@ -32,6 +32,7 @@ def crash_at(update):
     return report
 
 
+@pytest.mark.slow
 def test_a_crashed_and_a_stopped_run_end_like_the_whole_one(tmp_path):
     """Crashed after update 3 (saved at 2, scored at 3), stopped after update 5, which no interval saves."""
     config, task, dev = make_config("latent", accumulate=1, num_steps=1), make_task(), make_task(5, "dog")

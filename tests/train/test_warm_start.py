@@ -219,6 +219,7 @@ def test_heads_come_and_go(tmp_path):
     assert_equal(back.params["state"], source.params["state"])
 
 
+@pytest.mark.slow
 def test_a_head_of_another_kind_is_refused(tmp_path):
     vector = EnvConfig(num_steps=1, reward="at_end", stop=True)
     train(make_config(env=vector), make_task(), tmp_path / "one")

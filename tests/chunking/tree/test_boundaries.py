@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from support.tiers import examples
 
 from qrag_jax.chunking.text.blocks import make_unit_splitter
-from qrag_jax.chunking.text.chunks import SentenceText
+from qrag_jax.chunking.text.chunks import Group, SentenceText
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.tree.boundaries import (
     checked_points,
+    equal_points,
     heading_points,
     no_points,
     paragraph_points,
@@ -20,8 +21,9 @@ from qrag_jax.chunking.tree.boundaries import (
     rule_points,
     section_levels,
     starts_paragraph,
+    strategy_points,
 )
-from qrag_jax.types import InputError
+from qrag_jax.types import InputError, UsageError
 
 units = make_unit_splitter(split_sentences)
 
@@ -177,3 +179,30 @@ def test_levels_leave_no_hole_and_keep_the_order_of_what_is_written(written):
 
 def test_none_finds_nothing():
     assert no_points([read("One."), read("# Two")]) == [[], []]
+
+
+SPANS = tuple((2 * i, 2 * i + 1) for i in range(6))
+TEXT = SentenceText("a b c d e f", SPANS)
+
+
+def grouped(*members):
+    return strategy_points(lambda text: [Group(tuple(text.sentences[i] for i in group)) for group in members])
+
+
+def test_borders_of_groups_are_points():
+    assert grouped([0, 1], [2, 3, 4], [5])([TEXT]) == [[(2, 1), (5, 1)]]
+    assert grouped(range(6))([TEXT, TEXT]) == [[], []]
+
+
+def test_clusters_that_come_back_have_a_point_at_each_change():
+    assert grouped([0, 2], [1, 3, 4, 5])([TEXT]) == [[(1, 1), (2, 1), (3, 1)]]
+
+
+@pytest.mark.parametrize("length, points", [(1, [1, 2, 3, 4, 5]), (2, [2, 4]), (3, [3]), (6, []), (99, [])])
+def test_equal_lengths(length, points):
+    assert equal_points(length)([TEXT, SentenceText("a", ((0, 1),))]) == [[(i, 1) for i in points], []]
+
+
+def test_a_part_of_no_sentence_is_refused():
+    with pytest.raises(UsageError, match="num_sentences 0: a part has at least 1 sentence"):
+        equal_points(0)

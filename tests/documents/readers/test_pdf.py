@@ -1,6 +1,17 @@
 import pytest
-from support.documents import encrypted_pdf, pdf_of_objects, silent_pdf, tiny_pdf
+from support.documents import (
+    encrypted_pdf,
+    paragraph,
+    pdf_of_objects,
+    picture,
+    silent_pdf,
+    tiny_docx,
+    tiny_epub,
+    tiny_pdf,
+    tiny_zip,
+)
 
+from qrag_jax.documents.readers.pdf import DIVIDED, joined, words_of
 from qrag_jax.types import InputError
 
 pytest.importorskip("pypdfium2")
@@ -61,3 +72,159 @@ def test_pages_that_cannot_be_read_are_refused_where_no_other_is_there():
     pages = b"<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 5 /Parent 2 0 R >>"
     with pytest.raises(InputError, match="a PDF none of whose 5 pages can be read"):
         read_pdf(pdf_of_objects([b"<< /Type /Catalog /Pages 2 0 R >>", pages]))
+
+
+pytest.importorskip("mammoth")
+
+from qrag_jax.documents.readers import zip_archive as archive  # noqa: E402
+from qrag_jax.documents.readers.docx import read_docx  # noqa: E402
+
+EQUATION = "<w:p><m:oMathPara><m:oMath><m:r><m:t>E=mc</m:t></m:r></m:oMath></m:oMathPara></w:p>"
+
+
+def cell(text):
+    return f"<w:tc>{paragraph(text)}</w:tc>"
+
+
+def test_headings_paragraphs_and_tables_become_markdown():
+    table = f"<w:tbl><w:tr>{cell('a')}{cell('b')}</w:tr><w:tr>{cell('1')}{cell('2')}</w:tr></w:tbl>"
+    bold = "<w:p><w:r><w:rPr><w:b/></w:rPr><w:t>Bold_name *</w:t></w:r></w:p>"
+    body = paragraph("Report", "Heading1") + paragraph("Rye", "Heading2") + bold + table
+    found = read_docx(tiny_docx(body))
+    assert found.text == "# Report\n\n## Rye\n\nBold_name *\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
+    assert found.pages is None and found.left_out == ()
+
+
+def test_equations_are_counted_as_they_are_dropped():
+    found = read_docx(tiny_docx(paragraph("Some text.") + EQUATION * 2))
+    assert (found.text, found.left_out) == ("Some text.", ("2 equations",))
+
+
+def test_pictures_are_left_out_with_their_bytes():
+    body, members = picture()
+    text = read_docx(tiny_docx(paragraph("Before.") + body + paragraph("After."), members)).text
+    assert text == "Before.\n\nAfter."
+
+
+def test_a_picture_that_is_a_link_is_not_opened(tmp_path):
+    body, members = picture((tmp_path / "none.png").as_uri(), is_external=True)
+    assert read_docx(tiny_docx(paragraph("Text.") + body, members)).text == "Text."
+
+
+@pytest.mark.parametrize(
+    ("body", "others", "message"),
+    [
+        (EQUATION, {}, "a DOCX document without text .pictures or equations alone.: leave it out"),
+        (paragraph("Text."), {"word/styles.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a/>'}, "styles.xml. in it declares"),
+        (paragraph("Text."), {"word/a.xml": "<!DOCTYPE a><a/>".encode("utf-16")}, "a.xml. in it declares entities"),
+    ],
+)  # fmt: skip
+def test_hostile_and_empty_documents_are_refused(body, others, message):
+    with pytest.raises(InputError, match=message):
+        read_docx(tiny_docx(body, others))
+
+
+def test_xml_is_counted_before_it_is_parsed(monkeypatch):
+    monkeypatch.setattr("qrag_jax.documents.readers.docx.MAX_XML_BYTES", 5_000)
+    assert archive.MAX_XML_BYTES == 16_000_000
+    with pytest.raises(InputError, match="bytes of XML in them, and at most 5,000 are read: split the document"):
+        read_docx(tiny_docx(paragraph("Some text.") * 200))
+
+
+pytest.importorskip("markdownify")
+
+from qrag_jax.documents.readers.epub import read_epub  # noqa: E402
+
+KEY = '<encryption xmlns:e="x"><e:CipherReference URI="{}"/></encryption>'
+
+
+def page(body):
+    head = '<head><title>Not text</title><script src="a.js"/></head>'
+    return f'<?xml version="1.0" encoding="utf-8"?><html xmlns="http://www.w3.org/1999/xhtml">{head}<body>{body}</body></html>'
+
+
+BOOK = {
+    "a.xhtml": page("<h1>Rye</h1><p>A <i>grass</i>.</p>"),
+    "sub/b%20c.xhtml": page("<h2>Öats</h2><ul><li>One</li></ul>"),
+}
+
+
+def test_chapters_stand_in_the_order_of_reading():
+    found = read_epub(tiny_epub({**BOOK, "sub/b c.xhtml": BOOK["sub/b%20c.xhtml"]}, ["sub/b%20c.xhtml", "a.xhtml"]))
+    assert found.text == "## Öats\n\n- One\n\n# Rye\n\nA grass."
+    assert found.pages is None and found.left_out == ()
+
+
+def test_words_in_pictures_and_forms_are_words_of_a_book():
+    svg = "<svg><style>a {}</style><text>One</text><text><tspan>Two</tspan></text></svg>"
+    body = f"{svg}<object data='a.swf'><p>Three.</p></object><form><button>Four</button></form>"
+    assert read_epub(tiny_epub({"a.xhtml": page(body)})).text.split() == ["One", "Two", "Three.", "Four"]
+
+
+def test_a_chapter_that_is_named_again_is_read_once():
+    assert read_epub(tiny_epub({"a.xhtml": page("Text.")}, ["a.xhtml"] * 9)).text == "Text."
+
+
+def test_fonts_may_be_encrypted_and_chapters_may_not():
+    book = {"a.xhtml": page("Text.")}
+    where = "META-INF/encryption.xml"
+    assert read_epub(tiny_epub(book, others={where: KEY.format("OEBPS/font.otf")})).text == "Text."
+    with pytest.raises(InputError, match=r"an EPUB book with copy protection \(DRM\)"):
+        read_epub(tiny_epub(book, others={where: KEY.format("OEBPS/a.xhtml")}))
+
+
+@pytest.mark.parametrize(
+    ("book", "message"),
+    [
+        (tiny_epub({"a.xhtml": page("")}), "an EPUB book without text"),
+        (tiny_epub({}), "without a chapter in its order of reading"),
+        (
+            tiny_epub({"a.xhtml": page("x")}, ["../../../../etc/passwd"]),
+            "it has no '../../../etc/passwd', which it should",
+        ),
+        (tiny_epub({"a.xhtml": page("x")}, ["gone.xhtml"]), "it has no 'OEBPS/gone.xhtml', which it should have"),
+        (tiny_zip({"META-INF/container.xml": "<a/>"}), "it has no ''"),
+        (tiny_zip({"META-INF/container.xml": "<a"}), "'META-INF/container.xml' in it is no XML"),
+    ],
+)
+def test_bad_books_are_refused(book, message):
+    with pytest.raises(InputError, match=message):
+        read_epub(book)
+
+
+@pytest.mark.parametrize(
+    ("divided", "elsewhere", "whole"),
+    [
+        ("exam|ple", "an example", "example"),
+        ("Exam|ple", "an example", "Example"),
+        ("chat|optimized", "a chat-optimized model", "chat-optimized"),
+        ("multi|agent", "multi-agent, not multiagent: both", "multiagent"),  # the whole word comes first
+        ("conversation|centric", "a conversation that is centric", "conversation-centric"),
+        ("conversation|centric", "a conversation", "conversation-centric"),
+        ("develop|ment", "to develop", "development"),  # a second part as short as this is an ending
+        ("under|standing", "to stand under, standing", "understanding"),
+        ("well-kno|wn", "known", "well-known"),
+        ("state-of-the|art", "the art", "state-of-the-art"),
+        ("hypo|tenuse", "", "hypotenuse"),  # nothing tells: 39 of 41 were divided
+        ("2019|2020", "", "2019-2020"),
+        ("GPT|4", "", "GPT-4"),
+        ("Jean|Paul", "", "Jean-Paul"),
+        ("ABBRE|VIATION", "", "ABBREVIATION"),
+        ("Öko|nomie", "", "Ökonomie"),
+        ("one | two", "", "one - two"),
+        ("end|", "", "end-"),
+        ("|start", "", "- start"),
+    ],
+)
+def test_the_words_of_a_document_tell_what_a_hyphen_at_the_end_of_a_line_is(divided, elsewhere, whole):
+    text = divided.replace("|", DIVIDED)
+    assert joined(text, words_of([text, elsewhere])) == whole
+
+
+def test_divided_words_are_no_words_of_the_document():
+    assert words_of([f"exam{DIVIDED}ple of a well-known One"]) == {"of", "a", "well-known", "well", "known", "one"}
+
+
+def test_a_text_without_divided_words_stays_as_it_is():
+    text = "A well-known text.\n- a list\n"
+    assert joined(text, words_of([text])) == text

@@ -38,6 +38,7 @@ def timeless(rows):
     return [row | {"seconds": 0.0} for row in rows]
 
 
+@pytest.mark.slow
 def test_a_python_user_gets_the_rows_of_the_command_and_nothing_is_printed(run, questions, tmp_path, capsys):
     task = examples_task("mine", read_examples(questions))
     rows, records = score_run(run, [task], Options(METHODS))

@@ -179,6 +179,7 @@ def test_what_was_told_before_a_failure_stays_told(talker):
     assert len(told) == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_for_one_prompt(monkeypatch):
     """Traces of the network: a chunk and a decode step for each cache size, number of rows and kind of sampling."""
     traces = []

@@ -195,6 +195,7 @@ def test_packed_rows_give_the_values_of_one_batch(family):
     np.testing.assert_allclose(blocks, run(config, params, tokens, lengths), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "pooling"), slow_but([("mpnet", "mean")], [("bert", "mean"), ("bert", "cls"), ("mpnet", "mean")])
 )
@@ -252,6 +253,7 @@ def test_normalized_by_hand():
     )
 
 
+@pytest.mark.slow
 def test_same_key_same_parameters():
     init = np_jit(init_encoder, static_argnums=1)
     first, again = (init(jax.random.key(3), CONFIG) for _ in range(2))

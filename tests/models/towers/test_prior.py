@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.networks import LATENT, VECTOR, make_batch, random_params
+from support.tiers import slow_but
 
 from qrag_jax.models.towers.latent import LatentConfig
 from qrag_jax.models.towers.prior import make_prior_network, unit
@@ -52,8 +53,8 @@ def test_a_fresh_q_by_hand():
     assert towers.dim == 2 + 1 + 4 and towers.num_rotated == 4
 
 
-@pytest.mark.parametrize("positions", ["relative", "absolute", "none"])
-@pytest.mark.parametrize("num_taken", [0, 2])
+@pytest.mark.parametrize("positions", slow_but(["relative"], ["relative", "absolute", "none"]))
+@pytest.mark.parametrize("num_taken", slow_but([2], [0, 2]))
 def test_update_0_is_the_search_of_the_vectors_whatever_the_positions(positions, num_taken):
     batch, env = make_batch(), EnvConfig(num_steps=3, positions=positions)
     taken = np.tile(np.arange(num_taken, dtype=np.int32), (4, 1))
@@ -81,6 +82,7 @@ def test_positions_turn_the_last_components_alone():
     assert np.abs(absolute - none).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_every_part_learns():
     """Corrections, bias and turned components are zero at first; none of them stays there."""
     batch, env = make_batch(size=8), EnvConfig(num_steps=2)

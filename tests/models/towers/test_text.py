@@ -175,6 +175,6 @@ def test_more_chunks_than_the_encoder_has_positions_for_are_refused():
         "a state of 3 chunks takes up to 20 tokens, the encoder has 19 positions: lower env.num_steps or model.state"
     )
     with pytest.raises(UsageError, match=message):
-        network.states(params, *rows_and_taken(3))
+        jax.eval_shape(network.states, params, *rows_and_taken(3))
     shorter = make_text_network(small, partial(init_encoder, config=small), SEP, chunk_window=4)
     assert jax.eval_shape(shorter.states, params, *rows_and_taken(3)).shape == (4, 8)

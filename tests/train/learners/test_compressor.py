@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.headed_documents import DIM, hashed_vectors, headed_document
+from support.tiers import slow_but
 
 from qrag_jax.chunking.tree.parent_vectors import mean_of_children
 from qrag_jax.models.compressor import compress_parents, compressor_parents, load_compressor
@@ -69,7 +70,7 @@ def half_noise(number=48, seed=0):
     return found
 
 
-@pytest.mark.parametrize("loss", ["distance", "ranking"])
+@pytest.mark.parametrize("loss", slow_but(["distance"], ["distance", "ranking"]))
 def test_attention_learns_which_children_count(loss):
     config = replace(QUICK, num_updates=60, learning_rate=0.02, shape=Shape(24, 6, 1))
     params = train_candidate(half_noise(), Candidate("attention", loss, 0.01), config)
@@ -155,6 +156,7 @@ def test_the_run_loads_as_the_same_compressor(fitted):
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_compressor(fitted):
     assert fit().compressor.identity == fitted[0].compressor.identity
     assert fit(config=replace(QUICK, seed=1)).compressor.identity != fitted[0].compressor.identity

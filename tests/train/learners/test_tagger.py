@@ -76,6 +76,7 @@ def test_the_run_loads_as_the_same_tagger(fitted):
     assert tagged_points(again, hashed_vectors)(unseen) == tagged_points(tagger, hashed_vectors)(unseen)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_tagger(fitted):
     again = fit()
     for name, array in tagger_arrays(fitted[0].tagger).items():

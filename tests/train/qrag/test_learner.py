@@ -171,6 +171,7 @@ SECOND_PASS = [("linear", mode, heads, 3) for mode, heads in [("relative", 2), (
 SECOND_PASS += [("latent", "relative", 2, 2), ("text", "relative", 2, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "positions", "num_q_heads", "num_steps"),
     slow_but([("linear", "relative", 2, 3)], SECOND_PASS),
@@ -200,6 +201,7 @@ def test_a_batch_in_parts_has_the_update_of_the_whole_one(parts):
     assert_parts_are_the_whole(parts, ENV, CONFIG)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "config"),
     [
@@ -354,6 +356,7 @@ def test_schedules_advance_with_the_step():
     assert int(state.step) == 4
 
 
+@pytest.mark.slow
 def test_a_step_is_a_function_of_the_state_and_the_batch():
     learner, update = compiled_update()
     one, again = (snapshot(update(make_state(learner), make_batch())) for _ in range(2))
@@ -428,6 +431,7 @@ def bandit():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_q_heads", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_bandit_is_learned(num_q_heads):
     """Q of the gold chunk goes to 1, its reward, and the loss to 0."""
@@ -462,6 +466,7 @@ def sharded(tree, mesh, spec):
     return jax.device_put(tree, NamedSharding(mesh, spec))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", pytest.param("text", marks=pytest.mark.slow)])
 def test_eight_devices_give_the_losses_of_one(kind):
     """Batch-leading arrays split over a mesh axis, parameters and the table of chunks on every device."""

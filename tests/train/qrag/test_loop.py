@@ -151,6 +151,7 @@ def test_a_run_over_texts_needs_its_folder_alone(mode, tmp_path, monkeypatch):
     assert any(changed)  # the trained towers were saved, not those that they started from
 
 
+@pytest.mark.slow
 def test_same_seed_same_run_bit_for_bit(run, tmp_path):
     folder, config, retriever, _ = run
     again = train(config, make_vectors_task(), tmp_path)

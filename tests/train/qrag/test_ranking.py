@@ -22,6 +22,7 @@ from support.networks import (
     trajectory,
 )
 from support.runs import make_config, make_task
+from support.tiers import slow_but
 
 from qrag_jax.models.towers.q_network import VectorRows
 from qrag_jax.qrag.batching import Packer, materialise
@@ -175,6 +176,7 @@ def state_of(params):
 ALL = (("ranking", 0.5), ("soft_q", 2.0), ("stop", 3.0))
 
 
+@pytest.mark.slow
 def test_losses_add_up_by_their_weights():
     batch = make_batch(size=6)
     _, metrics = compiled(False, ALL)(state_of(parameters()), batch)
@@ -217,7 +219,7 @@ def test_a_batch_in_parts_trains_the_same():
         assert float(found[name]) == pytest.approx(float(metrics[name]), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["ranking", "stop"])
+@pytest.mark.parametrize("name", slow_but(["ranking"], ["ranking", "stop"]))
 def test_gradients_against_differences(name):
     loss_of = {"ranking": lambda *given: ranked_states(*given)[0], "stop": stopped_states}[name]
     batch, params = make_batch(size=6), parameters()

@@ -257,6 +257,7 @@ def real_encoder(loaded, window=None, tokens_per_block=256):
     return StudyEncoder(embedder, loaded.config, "tiny", "print", tokens_per_block)
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_after_the_warm_up(loaded, monkeypatch):
     # A config of its own, as compiled functions are shared by all embedders of one.
     loaded = replace(loaded, config=replace(loaded.config, layer_norm_eps=1e-9))
