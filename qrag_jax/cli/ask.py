@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from qrag_jax.cli import flags, search_flags
-from qrag_jax.cli.llm_flags import HELP, add_llm_flags, llm_config
+from qrag_jax.cli import search_flags
+from qrag_jax.cli.llm_flags import HELP, llm_config, llm_table
 from qrag_jax.cli.parser import Verb
 from qrag_jax.llm.calls import AroundGenerator
 from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator
@@ -23,40 +23,27 @@ _OTHER_ANSWERS = (
 )
 
 
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "qrag ask [-h] [--retriever R] [--llm L] [--show_context] [--json] [...] PATHS...|INDEX QUESTION"
-    flags.add_texts(parser)
-    search_flags.add_retriever(parser)
-    search_flags.add_questions(parser)
-    flags.add_num_steps(parser, "most passages to pick", "of a run as in training, else as many as the context holds")
-    parser.add_argument(
-        "--max_context_tokens",
-        type=flags.positive,
-        metavar="N",
-        help="most tokens of the passages (default: 2,000, or what the window of a local model leaves)",
-    )
-    parser.add_argument(
-        "--num_around",
-        type=flags.natural,
-        metavar="N",
-        help="with a run: most sentences to add on either side of a pick (default: 2)",
-    )
-    parser.add_argument(
-        "--merge",
-        action="store_true",
-        help="give a whole section in place of its passages, where enough of these are found and the context holds it; "
-        "of an index that was built with --strategy tree or hierarchy. It pays where answers take whole sections",
-    )
-    search_flags.add_levels(parser)
-    search_flags.add_cutting(parser)
-    search_flags.add_notes_mode(parser)
-    search_flags.add_choice(parser)
-    flags.add_compile_cache(parser)
-    parser.add_argument("--show_context", action="store_true", help="also print the passages that were found, in full")
-    flags.add_json(parser, "one JSON object")
-    parser.add_argument("--no_llm", action="store_true", help="give no answer: print the passages alone")
-    add_llm_flags(parser)
-    parser.set_defaults(llm=None)
+_FLAGS = f"""\
+texts
+--retriever --questions
+. --num_steps N            most passages to pick (default: of a run as in training, else as many as the context holds)
+--max_context_tokens N     most tokens of the passages (default: 2,000, or what the window of a local model leaves)
+. --num_around I           with a run: most sentences to add on either side of a pick (default: 2)
+. --merge                  give a whole section in place of its passages, where enough of these are found and the
+                           context holds it; of an index that was built with --strategy tree or hierarchy. It pays where
+                           answers take whole sections
+--levels
+. --planner                of an index with levels, what chooses them for each question: constant (--levels, or all of
+                           them), router (--router), llm (the language model; where it names none, all)
+--router
+{search_flags.CUTTING}\
+--notes_mode
+{search_flags.CHOICE}\
+--no_compile_cache
+--show_context             also print the passages that were found, in full
+--json
+--no_llm                   give no answer: print the passages alone
+{llm_table()}"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -73,7 +60,7 @@ def _run(args: argparse.Namespace) -> int:
     asks_model = not args.no_llm and (args.llm or args.llm_model) is not None
     if planner == "llm" and not asks_model:
         raise UsageError("--planner llm: a language model plans, and none is asked; name one with --llm_model")
-    llm = llm_config(vars(args) | {"llm": args.llm or "local"})
+    llm = llm_config(vars(args))
     request = search_flags.search_request(vars(args))
     asked, many = request.read_questions(), args.questions is not None
     prices = llm.load_prices()
@@ -213,7 +200,7 @@ examples:
   qrag ask notes.index "How is the garden laid out?" --merge       an index of qrag index build ... --strategy tree
   qrag ask levels.index "Who has the key?" --levels section:paragraph   of qrag index build ... --strategy levels
 """,
-    add_flags=_add_flags,
+    flags=_FLAGS,
+    usage="[--retriever R] [--llm L] [--show_context] [--json] [...] PATHS...|INDEX QUESTION",
     run=_run,
-    rare=(*search_flags.RARE, "--num_steps", "--num_around", "--merge"),
 )

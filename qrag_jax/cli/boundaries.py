@@ -7,15 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qrag_jax.cli import flags, llm_flags
+from qrag_jax.cli import llm_flags
+from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
-from qrag_jax.names import BOUNDARY_SOURCES, THRESHOLDS, VIEWS
+from qrag_jax.names import BOUNDARY_SOURCES, THRESHOLDS
 from qrag_jax.types import UsageError
 
 if TYPE_CHECKING:
     from qrag_jax.service.headed import BoundaryRow
 
-_DEFAULT_METHODS = tuple(name for name in BOUNDARY_SOURCES.choices(without="llm") if name not in ("headings", "tagger"))
+_METHODS = [name for name in BOUNDARY_SOURCES.choices(without="llm") if name not in ("headings", "tagger")]
 _SHARES = ("f1_l1", "f1_l2", "f1_any", "low", "high", "pk", "window_diff")
 
 _DESCRIPTION = """\
@@ -47,60 +48,19 @@ examples:
   qrag boundaries notes/ --methods none,llm,lumber --llm_model qwen.gguf --window_lines 60 --estimate
   qrag boundaries notes/ --methods breakpoint --breakpoint_threshold percentile --breakpoint_value 90
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", nargs="+", metavar="PATH", help="Markdown file or folder, scisumm:PATH or wikitext2:PATH"
-    )
-    parser.add_argument(
-        "--view", choices=VIEWS, default="removed", help="what is seen of the headings (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--methods",
-        type=flags.chosen("method", BOUNDARY_SOURCES.names),
-        default=_DEFAULT_METHODS,
-        metavar="M,M,...",
-        help=f"rows to compute, of {', '.join(BOUNDARY_SOURCES)} (default: all but headings, tagger "
-        "and language models)",
-    )
-    parser.add_argument(
-        "--equal_length", type=flags.positive, default=10, metavar="N", help="of equal (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--breakpoint_threshold",
-        choices=THRESHOLDS,
-        default="percentile",
-        help="of breakpoint: what a distance is compared with (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--breakpoint_value",
-        type=flags.amount,
-        default=85.0,
-        metavar="X",
-        help="of breakpoint: the percentile, factor or distance (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--linkage_sentences",
-        type=flags.positive,
-        default=20,
-        metavar="N",
-        help="of linkage: the most of a part (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--linkage_lambda",
-        type=flags.amount,
-        default=0.75,
-        metavar="W",
-        help="of linkage: weight of the position, 0 to 1 (default: %(default)s)",
-    )
-    flags.add_tagger(parser)
-    flags.add_model(parser, "%(default)s", value="minilm")
-    flags.add_seed(parser)
-    parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")
-    flags.add_reading(parser)
-    llm_flags.add_points_llm_flags(parser)
-    flags.add_compile_cache(parser)
+_FLAGS = f"""\
+paths PATH ...               Markdown file or folder, scisumm:PATH or wikitext2:PATH
+--view = removed             what is seen of the headings
+--methods M,M,... = {",".join(_METHODS)}  rows to compute, of {", ".join(BOUNDARY_SOURCES)}
+. --equal_length N = 10      of equal
+. --breakpoint_threshold = percentile  of breakpoint: what a distance is compared with
+. --breakpoint_value X = 85  of breakpoint: the percentile, factor or distance
+. --linkage_sentences N = 20  of linkage: the most of a part
+. --linkage_lambda X = 0.75  of linkage: weight of the position, 0 to 1
+--tagger --model --seed
+--json OUT                   write the rows as JSON; - prints them instead of the table
+--follow_links --max_input_gb --no_compile_cache
+{llm_flags.POINTS}"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -114,10 +74,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.json and args.json != STDOUT:
         _check_json(args)
     llm_flags.check_points_flags(vars(args), args.methods)
-    request = ScoreRequest(tuple(args.paths), args.methods, args.view, args.seed)
+    request = made(ScoreRequest, vars(args))
     tools = shown_tools(
         vars(args),
-        equal_length=args.equal_length,
         breakpoint=BreakpointConfig(args.breakpoint_threshold, args.breakpoint_value),
         linkage=LinkageConfig(max_sentences=args.linkage_sentences, lambda_=args.linkage_lambda),
     )
@@ -161,18 +120,11 @@ def format_rows(rows: "Sequence[BoundaryRow]") -> str:
     return "\n".join([*align(table, right), "", *dict.fromkeys(counts)])
 
 
-_OF_SOURCES = (
-    "--equal_length",
-    "--breakpoint_threshold",
-    "--breakpoint_value",
-    "--linkage_sentences",
-    "--linkage_lambda",
-)
 VERB = Verb(
     _DESCRIPTION,
     _EXAMPLES,
-    _add_flags,
+    _FLAGS,
     _run,
     details=_DETAILS,
-    rare=(*_OF_SOURCES, "--tagger", "--window_tokens", "--window_lines"),
+    choices={"methods": BOUNDARY_SOURCES.names, "breakpoint_threshold": THRESHOLDS},
 )

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qrag_jax.cli import flags, llm_flags
+from qrag_jax.cli import llm_flags
+from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say, shown
 from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, SPLITTERS
@@ -65,47 +66,27 @@ examples:
   qrag chunk plain.txt --strategy hierarchy --points llm --llm_model qwen.gguf --window_lines 60 --estimate
   qrag chunk - --strategy late --vectors vectors.npy
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", nargs="+", metavar="FILE", help="file, folder, or - for stdin: texts; PDF, HTML, DOCX, EPUB too"
-    )
-    flags.add_strategy(parser, (*CHUNKERS, _TREE), "how to cut", "fixed; with --tree, tree")
-    parser.add_argument(
-        "--points",
-        choices=BOUNDARY_SOURCES.choices("tree"),
-        help="of hierarchy and levels: what tells where a part begins (default: headings, of Markdown; with --tagger, "
-        "tagger)",
-    )
-    flags.add_tagger(parser)
-    flags.add_sizes(parser)
-    parser.add_argument(
-        "--level_cap", type=flags.positive, metavar="N", help="of hierarchy: no part is deeper (default: no limit)"
-    )
-    flags.add_max_tokens(parser, "chunk", "no limit")
-    parser.add_argument(
-        "--min_tokens", type=flags.positive, metavar="N", help="join smaller chunks where the limit allows"
-    )
-    parser.add_argument("--config_path", metavar="X.yaml", help="YAML file with parameters of the strategies")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="key=value", help="one such parameter, as linkage.lambda_=0.3"
-    )
-    flags.add_model(parser, "%(default)s", value="minilm")
-    flags.add_encoding(parser)
-    flags.add_strict(parser)
-    flags.add_reading(parser)
-    parser.add_argument(
-        "--splitter", choices=SPLITTERS, default="sentencex", help="of sentences (default: %(default)s)"
-    )
-    parser.add_argument("--language", default="en", metavar="L", help="of the sentences, as de or zh (default: en)")
-    flags.add_json(parser, "one JSON object a line")
-    parser.add_argument("--html", metavar="OUT.html", help="write a page that colours the chunks over the text")
-    parser.add_argument(
-        "--tree", "--trees", metavar="OUT.parquet", help="write the trees of all files, as Parquet or .arrow"
-    )
-    parser.add_argument("--vectors", metavar="OUT.npy", help="of late: write float32 [chunks, dim] in printed order")
-    llm_flags.add_points_llm_flags(parser)
+_FLAGS = f"""\
+paths FILE ...             file, folder, or - for stdin: texts; PDF, HTML, DOCX, EPUB too
+--strategy                 how to cut (default: fixed; with --tree, tree)
+--points                   of hierarchy and levels: what tells where a part begins (default: headings, of Markdown; with
+                           --tagger, tagger)
+--tagger
+--sizes N,N,...            of levels: in place of sections, paragraphs and sentences, spans of at most so many tokens,
+                           each within one of the size before, as 1024,512,256,128,64
+--level_cap N              of hierarchy: no part is deeper (default: no limit)
+--max_tokens N             no chunk has more (default: no limit)
+--min_tokens N             join smaller chunks where the limit allows
+--config_path X.yaml       YAML file with parameters of the strategies
+--set key=value+           one such parameter, as linkage.lambda_=0.3
+--model --encoding --strict --follow_links --max_input_gb
+. --splitter = sentencex   of sentences
+. --language L = en        of the sentences, as de or zh
+--json                     print one JSON object a line
+--html OUT.html            write a page that colours the chunks over the text
+--tree,--trees OUT.parquet  write the trees of all files, as Parquet or .arrow
+--vectors OUT.npy          of late: write float32 [chunks, dim] in printed order
+{llm_flags.POINTS}"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -123,7 +104,9 @@ def _run(args: argparse.Namespace) -> int:
         strategy = _TREE if all_nodes else config.strategy
         raise UsageError(f"--vectors: strategy {strategy} has no vectors of its own; choose --strategy late")
     split = make_splitter(args.splitter, args.language)
-    request = ChunkRequest(config, split, args.model, all_nodes, bool(args.vectors))
+    request = made(
+        ChunkRequest, vars(args), config=config, split=split, all_nodes=all_nodes, vectors=bool(args.vectors)
+    )
     documents = read_files(args.paths, args.encoding, strict=args.strict)
     _check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
     _check_points(args, config, request.points)
@@ -309,15 +292,12 @@ def _beginning(text: str, chunk: Chunk) -> str:
 VERB = Verb(
     _DESCRIPTION,
     _EXAMPLES,
-    _add_flags,
+    _FLAGS,
     _run,
     details=_DETAILS,
-    rare=(
-        "--tagger",
-        "--splitter",
-        "--language",
-        "--window_tokens",
-        "--window_lines",
-        "--llm_model",
-    ),
+    choices={
+        "strategy": (*CHUNKERS, _TREE),
+        "points": BOUNDARY_SOURCES.choices("tree"),
+        "splitter": SPLITTERS,
+    },
 )

@@ -3,8 +3,8 @@
 import argparse
 
 from qrag_jax import service
-from qrag_jax.cli import flags
 from qrag_jax.cli.find import format_steps
+from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
@@ -23,17 +23,13 @@ examples:
   qrag demo --smoke --out /tmp/smoke            a minute's worth, to see that everything is installed
   qrag demo --babi qa2_valid.txt                score the same retriever on real bAbI questions too
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--smoke", action="store_true", help="a short run that shows that it works, not how well")
-    flags.add_out(parser, "folder for results", "runs/demo; with --smoke runs/demo-smoke")
-    parser.add_argument("--babi", metavar="PATH", help="bAbI file, or folder of them, to score the retriever on too")
-    flags.add_haystack(parser)
-    flags.add_reading(parser)
-    flags.add_compile_cache(parser)
-    flags.add_seed(parser)
-    flags.add_json(parser, "the rows of results.json instead of the table")
+_FLAGS = """\
+--smoke      a short run that shows that it works, not how well
+--out RUN    folder for results (default: runs/demo; with --smoke runs/demo-smoke)
+--babi PATH  bAbI file, or folder of them, to score the retriever on too
+--haystack --follow_links --max_input_gb --no_compile_cache --seed
+--json       print the rows of results.json instead of the table
+"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -42,21 +38,21 @@ def _run(args: argparse.Namespace) -> int:
     from qrag_jax.index.index import open_index
 
     out = args.out or ("runs/demo-smoke" if args.smoke else "runs/demo")
-    request = service.DemoRequest(out, args.smoke, args.babi, args.haystack, args.seed)
+    request = made(service.DemoRequest, vars(args), out=out)
     with Progress() as progress:
-        made = service.run_demo(request, progress.watch())
+        shown = service.run_demo(request, progress.watch())
     if args.json:
-        write_json(row_values(made.rows))
+        write_json(row_values(shown.rows))
     else:
-        print(format_table(made.rows))
-        print(f'\n$ qrag find {out} {made.sample} "{made.question}"')
-        with open_index(made.sample, retriever=made.retriever) as index:
-            print(format_steps(index.search(made.question, None)))
-        print(f"(what the story needs: {' / '.join(made.needed)} -> {made.answer})")
+        print(format_table(shown.rows))
+        print(f'\n$ qrag find {out} {shown.sample} "{shown.question}"')
+        with open_index(shown.sample, retriever=shown.retriever) as index:
+            print(format_steps(index.search(shown.question, None)))
+        print(f"(what the story needs: {' / '.join(shown.needed)} -> {shown.answer})")
     say(f"\nwritten to {out}: results.json, table.md, plot.png, queries.jsonl and the run itself")
     say("The run knows questions like the one above, and no others. In files of your own search without it:")
     say('  qrag find YOUR_FILES... "your question"')
     return 0
 
 
-VERB = Verb(_DESCRIPTION, _EXAMPLES, _add_flags, _run)
+VERB = Verb(_DESCRIPTION, _EXAMPLES, _FLAGS, _run)

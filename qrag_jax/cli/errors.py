@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from qrag_jax.errors import Arg, InputError, InputWarning
 
 # Arguments and fields of the library -> the flag that gives them, where its name is another one.
-_FLAGS = {
+FLAGS = {
     "beam_widths": "beam_width",
+    "bounds": "answer_bounds",
     "encoder": "model",
+    "estimates": "estimate",
+    "fills": "fill",
     "held_out": "calibrate",
+    "ks": "k",
+    "measures": "answer_measures",
     "notes": "notes_mode",
     "num_workers": "workers",
     "protocols": "protocol",
@@ -29,7 +34,7 @@ def cli_text(error: Exception | Warning | str, flags: Mapping[str, str]) -> str:
     """
 
     def name(arg: Arg) -> str:
-        flag = flags.get(arg.name) or flags.get(_FLAGS.get(arg.name, ""))
+        flag = flags.get(arg.name) or flags.get(FLAGS.get(arg.name, ""))
         return str(arg) if flag is None else as_flag(Arg(flag.removeprefix("--"), arg.value))
 
     return error.text(name) if isinstance(error, InputError | InputWarning) else str(error)

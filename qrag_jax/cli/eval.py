@@ -4,8 +4,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from qrag_jax import service
-from qrag_jax.cli import flags
-from qrag_jax.cli.llm_flags import HELP, add_llm_flags, llm_config
+from qrag_jax.cli.flags import made
+from qrag_jax.cli.llm_flags import HELP, llm_config, llm_table
 from qrag_jax.cli.output_paths import STDOUT, check_outputs
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.progress import Progress
@@ -39,10 +39,6 @@ whether a right answer is contained, BabiLong's rule, ROUGE-L (pip install 'qrag
 judges. Failed calls are counted and are in no mean; --tests compares methods on the questions that both answered.
 
 {HELP}"""
-_RARE = (
-    "--haystack --max_haystack_sentences --num_steps --calibrate --beam_width --stopping --tests --answer_measures "
-    "--judges --answer_bounds --answer_rows"
-).split()
 _EXAMPLES = """\
 examples:
   qrag eval runs/demo --babi qa2_valid.txt --num_chunks 50,160,1200 --json rows.json
@@ -53,109 +49,43 @@ examples:
       --base_url http://127.0.0.1:8080/v1 --llm_model qwen3
   qrag eval runs/index --vectors index/         chunks.npy, questions.npy and episodes.jsonl
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    flags.add_run(parser)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--babi", metavar="FILE", help="bAbI questions (.txt, .txt.gz), hidden in the haystack")
-    source.add_argument("--jsonl", metavar="FILE", help='lines of {"question": ..., "chunks": [...], "gold": [...]}')
-    source.add_argument("--hotpot", metavar="FILE", help="HotpotQA (distractor) as .json, .jsonl[.gz], .parquet, ...")
-    source.add_argument("--musique", metavar="FILE", help="MuSiQue")
-    source.add_argument("--2wiki", metavar="FILE", help="2WikiMultihopQA")
-    source.add_argument("--vectors", metavar="DIR", help="chunk and question vectors, for a run trained on vectors")
-    flags.add_haystack(parser)
-    parser.add_argument(
-        "--num_chunks",
-        type=flags.integers,
-        metavar="N,N,...",
-        help="context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)",
-    )
-    parser.add_argument(
-        "--max_haystack_sentences",
-        type=flags.positive,
-        default=20_000,
-        metavar="N",
-        help="embed at most this many sentences of the haystack (default: %(default)s)",
-    )
-    parser.add_argument("--num_questions", type=flags.positive, metavar="N", help="questions a length (default: all)")
-    flags.add_seed(parser)
-    flags.add_num_steps(parser)
-    parser.add_argument(
-        "--methods",
-        type=flags.chosen("method", METHODS, once=False),
-        metavar="M,M,...",
-        help=f"rows to compute, of {', '.join(METHODS)} (default: all)",
-    )
-    parser.add_argument(
-        "--protocol",
-        type=flags.chosen("protocol", PROTOCOLS),
-        metavar="P,P,...",
-        help=f"which of the T picks count, of {', '.join(PROTOCOLS)} (default: fixed, and threshold and stop where the "
-        "run has them)",
-    )
-    parser.add_argument(
-        "--calibrate",
-        metavar="FILE",
-        help="fit the thresholds of all methods on these questions, of the same kind as those that are scored and "
-        "none of them (default: the run's own threshold, for trained)",
-    )
-    parser.add_argument(
-        "--beam_width",
-        type=flags.integers,
-        default=(1,),
-        metavar="B,B,...",
-        help="also search with beams of these widths (default: 1, the greedy search)",
-    )
-    parser.add_argument(
-        "--stopping", metavar="DIR", help="write tables and plots of early, perfect and late stops, ROC and budgets"
-    )
-    parser.add_argument("--tests", metavar="OUT", help="write paired tests between the methods as JSON, and print them")
-    parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")
-    parser.add_argument("--per_query", metavar="OUT.jsonl", help="write one line a question: chunks chosen, Q values")
-    flags.add_reading(parser)
-    flags.add_compile_cache(parser)
-    _add_answers(parser)
-
-
-def _add_answers(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("answers")
-    group.add_argument(
-        "--answers",
-        nargs="?",
-        const="",
-        metavar="OUT.jsonl",
-        help="also let a language model answer from the chosen chunks and score the answers; with a file, write one "
-        "line an answer",
-    )
-    group.add_argument(
-        "--answer_measures",
-        type=flags.chosen("measure", ANSWER_MEASURES),
-        metavar="M,M,...",
-        help=f"what answers are scored by, of {', '.join(ANSWER_MEASURES)} (default: em and f1, with --babi also "
-        "babilong)",
-    )
-    group.add_argument(
-        "--judges",
-        type=_names,
-        metavar="M,M,...",
-        help="models that judge claims and judge, as of --llm_model (default: the one that answers); a budget is each "
-        "model's own",
-    )
-    group.add_argument(
-        "--answer_bounds",
-        action="store_true",
-        help="also answer from the gold chunks alone, and from none: what the reader is worth without a search",
-    )
-    group.add_argument("--answer_rows", metavar="OUT", help="write the answer rows as JSON")
-    add_llm_flags(parser, max_answer_tokens=SHORT_ANSWER_TOKENS)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = flags.parts(text)
-    if not all(names) or len(set(names)) != len(names):
-        raise argparse.ArgumentTypeError(f"{text!r} has an empty name, or one twice")
-    return names
+_FLAGS = f"""\
+run
+|! --babi FILE             bAbI questions (.txt, .txt.gz), hidden in the haystack
+|! --jsonl FILE            lines of {{"question": ..., "chunks": [...], "gold": [...]}}
+|! --hotpot FILE           HotpotQA (distractor) as .json, .jsonl[.gz], .parquet, ...
+|! --musique FILE          MuSiQue
+|! --2wiki FILE            2WikiMultihopQA
+|! --vectors DIR           chunk and question vectors, for a run trained on vectors
+. --haystack
+--num_chunks N,N,...       context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)
+. --max_haystack_sentences N = 20000  embed at most this many sentences of the haystack
+--num_questions N          questions a length (default: all)
+--seed
+. --num_steps
+--methods M,...            rows to compute, of {", ".join(METHODS)} (default: all)
+--protocol M,M,...         which of the T picks count, of {", ".join(PROTOCOLS)} (default: fixed, and threshold and stop
+                           where the run has them)
+. --calibrate FILE         fit the thresholds of all methods on these questions, of the same kind as those that are
+                           scored and none of them (default: the run's own threshold, for trained)
+. --beam_width N,N,... = 1  also search with beams of these widths; 1 is the greedy search
+. --stopping DIR           write tables and plots of early, perfect and late stops, ROC and budgets
+. --tests OUT              write paired tests between the methods as JSON, and print them
+--json OUT                 write the rows as JSON; - prints them instead of the table
+--per_query OUT.jsonl      write one line a question: chunks chosen, Q values
+--follow_links --max_input_gb --no_compile_cache
+answers:
+--answers [OUT.jsonl]      also let a language model answer from the chosen chunks and score the answers; with a file,
+                           write one line an answer
+. --answer_measures M,M,...  what answers are scored by, of {", ".join(ANSWER_MEASURES)} (default: em and f1, with
+                           --babi also babilong)
+. --judges M,M,...         models that judge claims and judge, as of --llm_model (default: the one that answers); a
+                           budget is each model's own
+. --answer_bounds          also answer from the gold chunks alone, and from none: what the reader is worth without a
+                           search
+. --answer_rows OUT        write the answer rows as JSON
+{llm_table(SHORT_ANSWER_TOKENS)}"""
+_CHOICES = {"methods": METHODS, "protocol": PROTOCOLS, "answer_measures": ANSWER_MEASURES}
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -178,25 +108,16 @@ def _run(args: argparse.Namespace) -> int:
 def _request(args: argparse.Namespace) -> "EvalRequest":
     from qrag_jax.eval.retrieval.score import Options
 
-    options = Options(
-        args.methods,
-        args.num_steps,
-        args.num_questions,
-        args.seed,
-        args.protocol or (),
-        args.beam_width,
-        args.stopping,
-    )
-    kinds = [kind for kind in ("babi", "jsonl", "vectors", *MULTIHOP_SETS) if getattr(args, kind) is not None]
-    path = getattr(args, kinds[0])
-    source = service.QuestionSource(kinds[0], path, args.haystack, args.max_haystack_sentences, args.num_chunks)
-    return service.EvalRequest(args.run, source, options, args.calibrate, _answers_request(args))
+    values, kinds = vars(args), ("babi", "jsonl", "vectors", *MULTIHOP_SETS)
+    kind = next(kind for kind in kinds if values[kind] is not None)
+    source = made(service.QuestionSource, values, kind=kind, path=values[kind])
+    options, answers = made(Options, values), _answers_request(args)
+    return made(service.EvalRequest, values, source=source, options=options, answers=answers)
 
 
 def _answers_request(args: argparse.Namespace) -> "AnswersRequest | None":
     if args.answers is not None:
-        llm = llm_config(vars(args))
-        return service.AnswersRequest(llm, args.answer_measures, args.judges, args.answer_bounds)
+        return made(service.AnswersRequest, vars(args), llm=llm_config(vars(args)))
     for flag in ("answer_measures", "judges", "answer_rows", "answer_bounds"):
         if getattr(args, flag):
             raise UsageError(f"--{flag}: belongs to --answers, which is not given")
@@ -263,4 +184,4 @@ def _write_tests(evaluated: "Evaluated", answered: "Answered | None", args: argp
         print(shown_lines(format_comparisons(found)))
 
 
-VERB = Verb(_DESCRIPTION, _EXAMPLES, _add_flags, _run, details=_DETAILS, rare=_RARE)
+VERB = Verb(_DESCRIPTION, _EXAMPLES, _FLAGS, _run, details=_DETAILS, choices=_CHOICES)

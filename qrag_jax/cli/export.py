@@ -3,7 +3,6 @@
 import argparse
 
 from qrag_jax import service
-from qrag_jax.cli import flags
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say
 
@@ -20,11 +19,10 @@ examples:
   qrag export runs/text exported/
   qrag export runs/text /tmp/towers
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    flags.add_run(parser, "`qrag train`")
-    parser.add_argument("folder", metavar="DIR", help="folder to write; made when absent")
+_FLAGS = """\
+run RUN     run folder of `qrag train`
+folder DIR  folder to write; made when absent
+"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -35,4 +33,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-VERB = Verb(_DESCRIPTION, _EXAMPLES, _add_flags, _run)
+VERB = Verb(_DESCRIPTION, _EXAMPLES, _FLAGS, _run)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qrag_jax.cli import flags, search_flags
+from qrag_jax.cli import search_flags
 from qrag_jax.cli.parser import Verb
 
 if TYPE_CHECKING:
@@ -13,29 +13,23 @@ if TYPE_CHECKING:
     from qrag_jax.types import Hit
 
 _TOP_K = 5
+_FLAGS = f"""\
+texts
+--retriever
+--top_k N        passages to show (default: {_TOP_K}; not of a run)
+--questions --levels
+. --planner      of an index with levels, what chooses them for each question: constant (--levels, or all of them),
+                 router (--router)
+--router
+{search_flags.CUTTING}\
+--num_steps N    of a run: chunks to pick (default: as in training)
+--stop           of a run: only the picks before its own stop, its threshold from held-out questions or its learned STOP
+--notes_mode
+{search_flags.CHOICE}\
+--no_compile_cache --json
+"""
 _MAX_NOTES = 2  # of a passage; `--json` has all of them
 _MAX_SHOWN, _MAX_PICKED = 300, 100  # characters of a passage, and of a pick in a table; `--json` has all of it
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    # argparse would repeat the last two
-    parser.usage = "qrag find [-h] [--retriever R] [--top_k K] [--json] [...] [RUN] PATHS...|INDEX QUESTION"
-    flags.add_texts(parser)
-    search_flags.add_retriever(parser)
-    parser.add_argument("--top_k", type=flags.positive, metavar="K", help="passages to show (default: 5; not of a run)")
-    search_flags.add_questions(parser)
-    search_flags.add_levels(parser, ("constant", "router"))
-    search_flags.add_cutting(parser)
-    flags.add_num_steps(parser, "of a run: chunks to pick")
-    parser.add_argument(
-        "--stop",
-        action="store_true",
-        help="of a run: only the picks before its own stop, its threshold from held-out questions or its learned STOP",
-    )
-    search_flags.add_notes_mode(parser)
-    search_flags.add_choice(parser)
-    flags.add_compile_cache(parser)
-    flags.add_json(parser, "one JSON object")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -205,7 +199,8 @@ examples:
   qrag find notes/ --questions questions.txt --json > found.jsonl
   qrag find runs/mine notes/ "Who has the key?" --num_steps 4        a run, trained on questions like this one
 """,
-    add_flags=_add_flags,
+    flags=_FLAGS,
+    choices={"planner": ("constant", "router")},
+    usage="[--retriever R] [--top_k K] [--json] [...] [RUN] PATHS...|INDEX QUESTION",
     run=_run,
-    rare=search_flags.RARE,
 )

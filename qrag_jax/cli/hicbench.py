@@ -4,15 +4,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qrag_jax.cli import flags, llm_flags
+from qrag_jax.cli import llm_flags
+from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
-from qrag_jax.names import VIEWS
 
 if TYPE_CHECKING:
     from qrag_jax.annotate.hicbench import Built
     from qrag_jax.llm.prices import Prices
 
-ANSWER_TOKENS, NUM_QUESTIONS, TEMPERATURE = 500, 2, 0.7  # as in annotate.hicbench, whose import takes longer
 _DESCRIPTION = """\
 Build a benchmark from documents with sections, as HiCBench was: questions whose evidence is dense, so that they tell
 whether a chunker keeps together what belongs together.
@@ -41,41 +40,17 @@ examples:
   qrag hicbench build handbook/ --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model qwen --out bench/
   qrag hicbench build wikitext2:articles.jsonl.gz --llm_model qwen.gguf --num_two 0 --max_documents 3 --out bench/
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("build",), help="what to do")
-    parser.add_argument(
-        "docs", nargs="+", metavar="DOCS", help="Markdown file or folder, scisumm:PATH or wikitext2:PATH"
-    )
-    parser.add_argument(
-        "--out", required=True, type=flags.filled, metavar="DIR", help="folder to write, empty or not there"
-    )
-    parser.add_argument(
-        "--view",
-        choices=[view for view in VIEWS if view != "removed"],
-        default="plain",
-        help="headings with marks or as lines of text (default: %(default)s)",
-    )
-    for name, kind in (("num_one", "T1"), ("num_two", "T2")):
-        parser.add_argument(
-            f"--{name}",
-            type=flags.natural,
-            default=NUM_QUESTIONS,
-            metavar="N",
-            help=f"questions of {kind} to try a document (default: %(default)s)",
-        )
-    parser.add_argument("--max_documents", type=flags.positive, metavar="N", help="take the first ones (default: all)")
-    parser.add_argument(
-        "--draw_temperature",
-        type=flags.amount,
-        default=TEMPERATURE,
-        metavar="X",
-        help="of the draws of evidence and answers (default: %(default)s)",
-    )
-    flags.add_model(parser, "%(default)s", value="minilm")
-    flags.add_seed(parser)
-    llm_flags.add_llm_flags(parser, max_answer_tokens=ANSWER_TOKENS)
+_FLAGS = f"""\
+action ACTION               what to do: build
+docs DOCS ...               Markdown file or folder, scisumm:PATH or wikitext2:PATH
+--out! DIR                  folder to write, empty or not there
+--view = plain              headings with marks or as lines of text
+--num_one I = 2             questions of T1 to try a document
+--num_two I = 2             questions of T2 to try a document
+--max_documents N           take the first ones (default: all)
+--draw_temperature X = 0.7  of the draws of evidence and answers
+--model --seed
+{llm_flags.llm_table(500)}"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -85,17 +60,9 @@ def _run(args: argparse.Namespace) -> int:
     from qrag_jax.service.headed import BenchmarkRequest, build_benchmark
 
     llm = llm_flags.llm_config(vars(args))
-    config = HiCBenchConfig(
-        num_one=args.num_one,
-        num_two=args.num_two,
-        draw_temperature=args.draw_temperature,
-        max_tokens=args.max_answer_tokens,
-        sampling=llm.sampling,
-        seed=args.seed,
-        prompts=llm.prompts,
-    )
-    out = Path(args.out)
-    request = BenchmarkRequest(tuple(args.docs), out, llm, config, args.view, args.max_documents, args.model)
+    asking = {"max_tokens": llm.max_answer_tokens, "sampling": llm.sampling, "prompts": llm.prompts}
+    config, out = made(HiCBenchConfig, vars(args), **asking), Path(args.out)
+    request = made(BenchmarkRequest, vars(args), paths=tuple(args.docs), out=out, llm=llm, config=config)
     with Progress() as progress:
         build_benchmark(
             request, progress.answered, lambda built, number: say(format_built(built, number, llm.load_prices()))
@@ -121,4 +88,6 @@ def format_built(built: "Built", num_documents: int, prices: "Prices | None") ->
     return ", ".join(facts)
 
 
-VERB = Verb(_DESCRIPTION, _EXAMPLES, _add_flags, _run, details=_DETAILS)
+VERB = Verb(
+    _DESCRIPTION, _EXAMPLES, _FLAGS, _run, details=_DETAILS, choices={"action": ("build",), "view": ("kept", "plain")}
+)

@@ -6,8 +6,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qrag_jax.cli import flags, llm_flags, search_flags
+from qrag_jax.cli import llm_flags
 from qrag_jax.cli.errors import as_flag
+from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.errors import worded
@@ -77,59 +78,31 @@ examples:
   qrag index remove notes.index diary.txt
   qrag index info notes.index --verify
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "qrag index {build,add,remove,merge,info} INDEX [PATHS...] [flags]"
-    parser.add_argument(
-        "action", choices=("build", "add", "remove", "merge", "info"), metavar="ACTION", help="what to do, as above"
-    )
-    parser.add_argument("index", type=flags.filled, metavar="INDEX", help="folder of the index")
-    parser.add_argument("paths", nargs="*", metavar="PATHS", help="files or folders")
-    parser.add_argument(
-        "--retriever",
-        type=flags.filled,
-        metavar="RUN",
-        help="cut and embed as this run reads; the index then serves it and every run on its encoder (default: none)",
-    )
-    flags.add_model(parser, "minilm; not with a run")
-    flags.add_strategy(parser, (*CHUNKERS, "tree"), "how to cut, as in `qrag chunk`", "recursive; not with a run")
-    flags.add_max_tokens(parser, "chunk", "200; with --sizes no other limit; not with a run")
-    search_flags.add_points(parser)
-    parser.add_argument(
-        "--parents",
-        choices=[way for way in PARENTS if way != "summary"],
-        help="of levels: how a part that holds others is known: best_child (by its best leaf; no vector of it stays), "
-        "mean (of its children), windows (of its text, read in windows), direct (of its text as far as the encoder "
-        "reads), compressor (by a network that reads its children) (default: best_child)",
-    )
-    parser.add_argument(
-        "--compressor",
-        type=flags.filled,
-        metavar="RUN",
-        help="of parents by compressor: run folder of `qrag train compressor`",
-    )
-    parser.add_argument(
-        "--notes",
-        choices=INDEX_NOTES,
-        help="build, add: who writes the notes of chunks; another one writes them anew (default: that of the index; of "
-        "a new one mentions, and none of a run or of levels)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=flags.natural,
-        default=0,
-        metavar="N",
-        help="processes that read and embed (default: none)",
-    )
-    parser.add_argument("--num_shards", type=flags.positive, metavar="N", help="build: make the index in so many parts")
-    parser.add_argument("--shard", type=flags.natural, metavar="K", help="build: which part, from 0")
-    parser.add_argument("--verify", action="store_true", help="info: compare every document with its hash")
-    flags.add_encoding(parser, None, "a document's own, as it was read before; of new ones utf-8")
-    parser.add_argument("--strict", action="store_true", help="build, add: a file that cannot be read ends the command")
-    flags.add_reading(parser)
-    llm_flags.add_reader_flags(parser)
-    flags.add_json(parser, "one JSON object")
+_FLAGS = f"""\
+action ACTION         what to do, as above
+index INDEX           folder of the index
+paths [PATHS ...]     files or folders
+--retriever RUN       cut and embed as this run reads; the index then serves it and every run on its encoder (default:
+                      none)
+--model M             encoder: minilm, a folder or a hub id (default: minilm; not with a run)
+--strategy
+--max_tokens N        no chunk has more (default: 200; with --sizes no other limit; not with a run)
+--points --tagger --sizes
+--parents             of levels: how a part that holds others is known: best_child (by its best leaf; no vector of it
+                      stays), mean (of its children), windows (of its text, read in windows), direct (of its text as far
+                      as the encoder reads), compressor (by a network that reads its children) (default: best_child)
+. --compressor RUN    of parents by compressor: run folder of `qrag train compressor`
+--notes               build, add: who writes the notes of chunks; another one writes them anew (default: that of the
+                      index; of a new one mentions, and none of a run or of levels)
+--workers I           processes that read and embed (default: none)
+. --num_shards N      build: make the index in so many parts
+. --shard I           build: which part, from 0
+--verify              info: compare every document with its hash
+. --encoding E        of the files (default: a document's own, as it was read before; of new ones utf-8)
+. --strict            build, add: a file that cannot be read ends the command
+--follow_links --max_input_gb
+--json
+{llm_flags.READERS}"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -168,20 +141,8 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
     from qrag_jax.service.cutting import CutOptions
     from qrag_jax.service.indexing import UpdateRequest, update
 
-    request = UpdateRequest(
-        folder,
-        tuple(args.paths),
-        args.action == "build",
-        args.retriever,
-        args.model,
-        CutOptions(**{name: getattr(args, name) for name in _OF_CUTTING}),
-        _notes(args),
-        args.encoding,
-        args.strict,
-        args.workers,
-        args.shard,
-        args.num_shards,
-    )
+    more = {"cut": made(CutOptions, vars(args)), "notes": _notes(args)}
+    request = made(UpdateRequest, vars(args), folder=folder, mirror=args.action == "build", **more)
     try:
         with Progress(transient=True) as bars:
             updated = update(request, _watch(args, bars))
@@ -202,7 +163,7 @@ def _notes(args: argparse.Namespace) -> "NotesRequest":
     from qrag_jax.service.indexing import NotesRequest
 
     given = llm_flags.given_flags(vars(args), llm_flags.OF_READERS)
-    return NotesRequest(args.notes, llm_flags.note_reading(vars(args), _LLM), tuple(given), args.estimate)
+    return made(NotesRequest, vars(args), reading=llm_flags.note_reading(vars(args), _LLM), given=tuple(given))
 
 
 def _watch(args: argparse.Namespace, bars: "Progress") -> "NotesWatch":
@@ -364,20 +325,18 @@ def _several(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+_ACTIONS = ("build", "add", "remove", "merge", "info")
 VERB = Verb(
     _DESCRIPTION,
     _EXAMPLES,
-    _add_flags,
+    _FLAGS,
     _run,
     details=_DETAILS,
-    rare=(
-        "--points",
-        "--tagger",
-        "--sizes",
-        "--compressor",
-        "--num_shards",
-        "--shard",
-        "--num_questions_a_chunk",
-        "--most_relevant",
-    ),
+    choices={
+        "action": _ACTIONS,
+        "strategy": (*CHUNKERS, "tree"),
+        "parents": [way for way in PARENTS if way != "summary"],
+        "notes": INDEX_NOTES,
+    },
+    usage=f"{{{','.join(_ACTIONS)}}} INDEX [PATHS...] [flags]",
 )

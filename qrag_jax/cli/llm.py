@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qrag_jax import service
-from qrag_jax.cli import flags
-from qrag_jax.cli.llm_flags import add_storage
+from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import shown_lines, write_json
@@ -40,46 +39,22 @@ examples:
   qrag llm bench models/qwen2.5-0.5b-instruct-q4_k_m.gguf --chunks 20000 --prompt_tokens 900 --answer_tokens 40
   qrag llm bench smollm2 --rows 1,4 --rounds 5 --json
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "qrag llm {bench} [MODEL] [--chunks N] [--prompt_tokens N] [--answer_tokens N] [flags]"
-    parser.add_argument("action", choices=("bench",), metavar="ACTION", help="what to do, as above")
-    parser.add_argument(
-        "model",
-        nargs="?",
-        type=flags.filled,
-        default="smollm2",
-        metavar="MODEL",
-        help="smollm2, a folder, a .gguf file or a hub id (default: smollm2)",
-    )
-    for name, value, what in (
-        ("chunks", 1000, "of the build whose time is told"),
-        ("prompt_tokens", 512, "tokens of a prompt, of the build and of every round"),
-        ("answer_tokens", 64, "tokens of an answer, likewise; at least 2"),
-        ("rounds", 3, "that count, for each of --rows"),
-    ):
-        parser.add_argument(
-            f"--{name}", type=flags.positive, default=value, metavar="N", help=f"{what} (default: {value:,})"
-        )
-    parser.add_argument(
-        "--rows",
-        type=flags.integers,
-        default=(1, 8),
-        metavar="N,N",
-        help="prompts that are worked on at once; `qrag ask` works on up to 8 (default: 1,8)",
-    )
-    add_storage(parser)
-    flags.add_compile_cache(parser)
-    flags.add_json(parser, "one JSON object")
+_USAGE = "{bench} [MODEL] [--chunks N] [--prompt_tokens N] [--answer_tokens N] [flags]"
+_FLAGS = """\
+action ACTION             what to do, as above
+model [MODEL] = smollm2   smollm2, a folder, a .gguf file or a hub id
+--chunks N = 1000         of the build whose time is told
+--prompt_tokens N = 512   tokens of a prompt, of the build and of every round
+--answer_tokens N = 64    tokens of an answer, likewise; at least 2
+--rounds N = 3            that count, for each of --rows
+--rows N,N,... = 1,8      prompts that are worked on at once; `qrag ask` works on up to 8
+--storage --no_compile_cache --json
+"""
 
 
 def _run(args: argparse.Namespace) -> int:
-    request = service.BenchRequest(
-        args.model, args.rows, args.prompt_tokens, args.answer_tokens, args.rounds, args.storage
-    )
     with Progress(transient=True) as progress:
-        benched = service.bench(request, progress.stage("rounds"))
+        benched = service.bench(made(service.BenchRequest, vars(args)), progress.stage("rounds"))
     if args.json:
         write_json(service.bench_values(benched, args.chunks))
     else:
@@ -123,4 +98,4 @@ def _median(rounds: Sequence[float]) -> str:
     return f"{statistics.median(rounds):,.1f} ({min(rounds):,.1f} to {max(rounds):,.1f})"
 
 
-VERB = Verb(_DESCRIPTION, _EXAMPLES, _add_flags, _run, details=_DETAILS)
+VERB = Verb(_DESCRIPTION, _EXAMPLES, _FLAGS, _run, details=_DETAILS, choices={"action": ("bench",)}, usage=_USAGE)

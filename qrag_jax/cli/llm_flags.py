@@ -1,22 +1,18 @@
 """Flags of every verb that asks a language model: which one, for notes, for points. Imports nothing heavy."""
 
-import argparse
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qrag_jax.cli.flags import amount, duration, filled, integers, positive
-from qrag_jax.llm.calls import ANSWER_TOKENS, CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, OWN_KEY_NAME
-from qrag_jax.names import BOUNDARY_SOURCES, LLMS, STORAGES
+from qrag_jax.cli.flags import made
+from qrag_jax.llm.calls import ANSWER_TOKENS, CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME
+from qrag_jax.names import BOUNDARY_SOURCES
 from qrag_jax.types import UsageError
 
 if TYPE_CHECKING:  # it opens journals and reads prices
     from qrag_jax.annotate.note_readers import NoteReading
     from qrag_jax.llm.config import LlmConfig
 
-# As in annotate.chunk_questions, annotate.propositions and annotate.hichunk, whose import takes longer.
-NUM_QUESTIONS, MOST_RELEVANT, NOTE_TOKENS = 10, 40, 200
-WINDOW_TOKENS, POINTS_TOKENS = 16_384, 2_000
 OF_READERS = ("num_questions_a_chunk", "most_relevant", "estimate", "tokens_per_second")
 OF_POINTS = ("window_tokens", "window_lines", "estimate", "tokens_per_second")
 # What a verb's help says of them.
@@ -41,169 +37,73 @@ them. --estimate says what that takes at most, and asks nothing.
 """
 
 
-def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = ANSWER_TOKENS) -> None:
-    """Adds the flags of a language model: which one, how it answers, where answers are kept, what may be spent.
+def llm_table(max_answer_tokens: int = ANSWER_TOKENS) -> str:
+    """The flags of a language model: which one, how it answers, where answers are kept, what may be spent.
 
     Args:
         max_answer_tokens: the verb's default of `--max_answer_tokens`.
     """
-    group = parser.add_argument_group("language model")
-    group.add_argument("--llm", choices=LLMS.names, default="local", help="who answers (default: %(default)s)")
-    group.add_argument(
-        "--llm_model",
-        type=filled,
-        metavar="M",
-        help="local: smollm2 (the default), a folder, a .gguf file or a hub id; openai: the server's name of the "
-        "model; scripted: a JSONL file",
-    )
-    add_storage(group)
-    group.add_argument(
-        "--base_url", type=filled, metavar="URL", help="openai: the server, such as http://127.0.0.1:8080/v1"
-    )
-    group.add_argument(
-        "--key_name",
-        type=filled,
-        metavar="ENV",
-        help=f"openai: environment variable with the key (default: {OPENAI_KEY_NAME} for OpenAI's own hosts, else "
-        f"{OWN_KEY_NAME})",
-    )
-    group.add_argument(
-        "--any_model", action="store_true", help="openai: also take answers of a model by another name than --llm_model"
-    )
-    group.add_argument(
-        "--grammar_field",
-        choices=GRAMMAR_FIELDS,
-        help="openai: how the server is told the form of an answer: response_format (OpenAI, llama.cpp, vLLM; JSON), "
-        "structured_outputs (vLLM) or guided (older vLLM); left out it is not told, and answers are only parsed",
-    )
-    group.add_argument(
-        "--concurrency", type=positive, metavar="N", help=f"openai: calls at a time (default: {CONCURRENCY})"
-    )
-    group.add_argument(
-        "--deadline",
-        type=duration,
-        metavar="SECONDS",
-        help=f"openai: of a call with its retries (default: {DEADLINE:g})",
-    )
-    group.add_argument(
-        "--max_answer_tokens",
-        type=positive,
-        default=max_answer_tokens,
-        metavar="N",
-        help="most tokens of an answer (default: %(default)s)",
-    )
-    group.add_argument(
-        "--temperature", type=amount, default=0.0, metavar="X", help="0 takes the likeliest token (default: 0)"
-    )
-    _add_spending(group)
-    group.add_argument(
-        "--prompts",
-        type=filled,
-        metavar="FOLDER",
-        help="your own prompt templates; a file that is not there is the built-in one",
-    )
+    return f"""\
+language model:
+--llm                     who answers (default: local)
+--llm_model M             local: smollm2 (the default), a folder, a .gguf file or a hub id; openai: the server's name of
+                          the model; scripted: a JSONL file
+--storage
+. --base_url URL          openai: the server, such as http://127.0.0.1:8080/v1
+. --key_name ENV          openai: environment variable with the key (default: {OPENAI_KEY_NAME} for OpenAI's own hosts,
+                          else {OWN_KEY_NAME})
+. --any_model             openai: also take answers of a model by another name than --llm_model
+. --grammar_field         openai: how the server is told the form of an answer: response_format (OpenAI, llama.cpp,
+                          vLLM; JSON), structured_outputs (vLLM) or guided (older vLLM); left out it is not told, and
+                          answers are only parsed
+. --concurrency N         openai: calls at a time (default: {CONCURRENCY})
+. --deadline SECONDS      openai: of a call with its retries (default: {DEADLINE:g})
+. --max_answer_tokens N = {max_answer_tokens}  most tokens of an answer
+. --temperature X = 0     0 takes the likeliest token
+|. --journal PATH         file of finished answers (default: journal.sqlite in ~/.cache/qrag_jax)
+|. --no_journal           keep no answers, and take none from earlier calls
+. --max_llm_tokens N      most tokens, read and written, to pay for
+. --max_dollars X         most dollars to pay, by --prices
+. --prices FILE           YAML file of prices, as of `qrag study`
+. --prompts FOLDER        your own prompt templates; a file that is not there is the built-in one
+"""
+
+
+def _estimate(what: str) -> str:
+    return f"""\
+. --estimate                  say what the {what} take at most, and stop
+. --tokens_per_second N,N,...  of the model, read and written, for the time of the estimate; `qrag llm bench` measures
+                              them
+"""
+
+
+READERS = f"""\
+notes by a language model:
+. --num_questions_a_chunk N   llm: that it is asked for, at most (default: 10)
+. --most_relevant N           llm: questions that are put to a chunk, the nearest ones (default: 40)
+{_estimate("notes")}{llm_table(200)}"""
+POINTS = f"""\
+points by a language model:
+. --window_tokens N           llm: of sentences shown at a time (default: 16,384, or what the model has
+                              room for)
+. --window_lines N            llm: most sentences shown at a time; of up to 200 a model that takes grammars can name
+                              each only once (default: no limit)
+{_estimate("points")}{llm_table(2000)}"""
 
 
 def llm_config(values: Mapping[str, Any]) -> "LlmConfig":
-    """The language model that the flags of `add_llm_flags` name, by their values."""
+    """The language model that flags name, by their values."""
     from qrag_jax.llm.config import LlmConfig
 
-    given: dict[str, Any] = {name: values[name] for name in LlmConfig.__dataclass_fields__}
-    for name in ("journal", "prices", "prompts"):
-        given[name] = given[name] and Path(given[name])
-    return LlmConfig(**given)
+    paths = {name: Path(values[name]) for name in ("journal", "prices", "prompts") if values[name]}
+    return made(LlmConfig, values, **paths)
 
 
-def note_reading(values: Mapping[str, Any], reader: str, **more: Any) -> "NoteReading":
-    """The reader of notes that the flags of `add_reader_flags` describe, by their values.
-
-    Args:
-        more: fields that other flags give.
-    """
+def note_reading(values: Mapping[str, Any], reader: str) -> "NoteReading":
+    """The reader of notes that the flags of `READERS` describe, by their values."""
     from qrag_jax.annotate.note_readers import NoteReading
 
-    named = {name: values[name] for name in ("num_questions_a_chunk", "most_relevant") if values[name] is not None}
-    return NoteReading(reader, llm_config(values), **named, **more)
-
-
-def add_storage(parser: argparse._ActionsContainer) -> None:
-    """Adds `--storage`."""
-    parser.add_argument(
-        "--storage",
-        choices=STORAGES,
-        help="local: how matrices are kept: as numbers (float32, bfloat16), in blocks of 8 bits (int8), or as in the "
-        ".gguf file (file); left out, file for such files where the extra cpu is installed and there is no "
-        "accelerator, else float32",
-    )
-
-
-def _add_spending(group: argparse._ArgumentGroup) -> None:
-    journal = group.add_mutually_exclusive_group()
-    journal.add_argument(
-        "--journal",
-        type=filled,
-        metavar="PATH",
-        help="file of finished answers (default: journal.sqlite in ~/.cache/qrag_jax)",
-    )
-    journal.add_argument("--no_journal", action="store_true", help="keep no answers, and take none from earlier calls")
-    group.add_argument("--max_llm_tokens", type=positive, metavar="N", help="most tokens, read and written, to pay for")
-    group.add_argument("--max_dollars", type=amount, metavar="X", help="most dollars to pay, by --prices")
-    group.add_argument("--prices", type=filled, metavar="FILE", help="YAML file of prices, as of `qrag study`")
-
-
-def add_estimate_flags(group: argparse._ArgumentGroup, what: str) -> None:
-    """Adds the flags that ask what many calls will take, and no call.
-
-    Args:
-        group: of flags, of one use of the model.
-        what: the calls are for, in the plural.
-    """
-    group.add_argument("--estimate", action="store_true", help=f"say what the {what} take at most, and stop")
-    group.add_argument(
-        "--tokens_per_second",
-        type=integers,
-        metavar="READ,WRITE",
-        help="of the model, for the time of the estimate; `qrag llm bench` measures them",
-    )
-
-
-def add_reader_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of readers that ask a language model, and those of the model."""
-    group = parser.add_argument_group("notes by a language model")
-    group.add_argument(
-        "--num_questions_a_chunk",
-        type=positive,
-        metavar="N",
-        help=f"llm: that it is asked for, at most (default: {NUM_QUESTIONS})",
-    )
-    group.add_argument(
-        "--most_relevant",
-        type=positive,
-        metavar="N",
-        help=f"llm: questions that are put to a chunk, the nearest ones (default: {MOST_RELEVANT})",
-    )
-    add_estimate_flags(group, "notes")
-    add_llm_flags(parser, max_answer_tokens=NOTE_TOKENS)
-
-
-def add_points_llm_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of sources of points that ask a language model, and those of the model."""
-    group = parser.add_argument_group("points by a language model")
-    group.add_argument(
-        "--window_tokens",
-        type=positive,
-        metavar="N",
-        help=f"llm: of sentences shown at a time (default: {WINDOW_TOKENS:,}, or what the model has room for)",
-    )
-    group.add_argument(
-        "--window_lines",
-        type=positive,
-        metavar="N",
-        help="llm: most sentences shown at a time; of up to 200 a model that takes grammars can name each only once "
-        "(default: no limit)",
-    )
-    add_estimate_flags(group, "points")
-    add_llm_flags(parser, max_answer_tokens=POINTS_TOKENS)
+    return made(NoteReading, values, reader=reader, llm=llm_config(values))
 
 
 def given_flags(values: Mapping[str, Any], own: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from qrag_jax.annotate.ask_chunks import Estimate, Progressed, Reading
 from qrag_jax.annotate.boundary_sources import PointsRequest, PointTools
 from qrag_jax.annotate.windows import PointsReading
+from qrag_jax.cli.flags import made
 from qrag_jax.cli.llm_flags import llm_config
 from qrag_jax.cli.progress import Progress, WithBar
 from qrag_jax.cli.terminal import say
@@ -18,22 +19,13 @@ def shown_tools(values: Mapping[str, Any], **more: Any) -> PointTools:
     """The tools of sources of points, by the flags; the terminal shows their progress and cost.
 
     Args:
-        values: of the flags of `add_points_llm_flags`, `--model` and `--tagger`.
+        values: of the flags of `llm_flags.POINTS`, `--model` and `--tagger`.
         more: fields of `PointsRequest` that other flags give.
     """
     llm = llm_config(values)
     prices = llm.load_prices()
-    request = PointsRequest(
-        values["model"],
-        values["tagger"],
-        llm=llm,
-        window_tokens=values["window_tokens"],
-        window_lines=values["window_lines"],
-        estimates=values["estimate"],
-        **more,
-    )
     return PointTools(
-        request,
+        made(PointsRequest, values, llm=llm, **more),
         show=WithBar,
         asking=_asking,
         expected=lambda name, estimate: say(f"points {name}: {format_estimate(estimate, values)}"),

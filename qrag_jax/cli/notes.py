@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qrag_jax.cli import flags, llm_flags
+from qrag_jax.cli import llm_flags
+from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say, shown, shown_lines, write_json
 from qrag_jax.names import MULTIHOP_SETS, NOTE_MODES, NOTE_READERS
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _MENTIONS, _SCRIPTED, _LLM = "mentions", "scripted", "llm"  # readers
 _OF_BABI = ("filler", "chunk_sentences", "num_chunks", "wrong_share")
 _OF_EVAL = ("distractors", *_OF_BABI, "reader", "num_questions", "modes", "k", "num_notes", "max_share", "model")
-_OF_SEARCH = ("num_notes", "max_share")  # as `NoteSearch` has them
 _MAX_SHOWN = 120  # characters of a note; `--json` has all of it
 _HEADINGS = ("task", "mode", "k", "all gold", "interval", "recall", "embedded", "ms", "n")
 
@@ -58,86 +58,33 @@ examples:
   qrag notes eval --babi qa2_valid.txt --filler stories --chunk_sentences 4 --num_chunks 15 --json rows.json
   qrag notes eval --hotpot dev.jsonl --num_questions 2 --reader llm --llm_model model.gguf --estimate
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "qrag notes {list,export} INDEX [flags]\n"
-        "       qrag notes eval (--hotpot | --2wiki | --musique | --babi) FILE [flags]"
-    )
-    parser.add_argument("action", choices=("list", "export", "eval"), metavar="ACTION", help="what to do, as above")
-    parser.add_argument(
-        "index", nargs="?", type=flags.filled, metavar="INDEX", help="list, export: folder of the index"
-    )
-    parser.add_argument(
-        "--pairs", action="store_true", help="export: notes from another chunk alone, with both chunks as they are"
-    )
-    source = parser.add_mutually_exclusive_group()
-    for name in MULTIHOP_SETS:
-        source.add_argument(f"--{name}", type=flags.filled, metavar="FILE", help=f"as of `qrag eval --{name}`")
-    source.add_argument("--babi", type=flags.filled, metavar="FILE", help="bAbI stories (qaN_*.txt or .txt.gz)")
-    parser.add_argument(
-        "--distractors", type=flags.filled, metavar="FILE", help="further passages of the pool; not with --babi"
-    )
-    parser.add_argument(
-        "--filler",
-        type=flags.filled,
-        metavar="F",
-        help="with --babi: what stories are hidden in: stories (others of the file, renamed), or a haystack as of "
-        "`qrag eval --haystack` (default: stories)",
-    )
-    parser.add_argument(
-        "--chunk_sentences", type=flags.positive, metavar="N", help="with --babi: sentences of a chunk (default: 4)"
-    )
-    parser.add_argument(
-        "--num_chunks", type=flags.positive, metavar="N", help="with --babi: chunks of a story (default: 15)"
-    )
-    parser.add_argument(
-        "--reader",
-        choices=NOTE_READERS.names,
-        help="who writes the notes (default: mentions; with --babi scripted, which reads nothing else)",
-    )
-    parser.add_argument(
-        "--wrong_share",
-        type=flags.amount,
-        metavar="X",
-        help="with --reader scripted: this share of the answers, drawn by --seed, names another place (default: 0)",
-    )
-    parser.add_argument(
-        "--modes",
-        type=_names,
-        metavar="M,M",
-        help=f"of {', '.join(NOTE_MODES)}, best_of_uncapped, bm25 and MODE+bm25 (default: {','.join(NOTE_MODES)})",
-    )
-    parser.add_argument("--k", type=flags.integers, metavar="K,K", help="(default: 2,4,5,10)")
-    parser.add_argument(
-        "--num_notes", type=flags.positive, metavar="N", help="insert, random: a question (default: 10)"
-    )
-    parser.add_argument(
-        "--max_share",
-        type=flags.amount,
-        metavar="X",
-        help="tokens of notes in a chunk, at most so many times its own, above 0 (default: 1)",
-    )
-    parser.add_argument(
-        "--num_questions", type=flags.positive, metavar="N", help="draw so many by --seed (default: all of the file)"
-    )
-    flags.add_model(parser, "minilm")
-    flags.add_seed(parser)
-    flags.add_reading(parser)
-    flags.add_compile_cache(parser)
-    llm_flags.add_reader_flags(parser)
-    parser.add_argument(
-        "--json",
-        nargs="?",
-        const="-",
-        metavar="OUT",
-        help="list, eval: write it as JSON to OUT; without OUT, or for -, print that in place of the table",
-    )
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(","))
+_USAGE = "{list,export} INDEX [flags]\neval (--hotpot | --2wiki | --musique | --babi) FILE [flags]"
+_FLAGS = f"""\
+action ACTION            what to do, as above
+index [INDEX]            list, export: folder of the index
+--pairs                  export: notes from another chunk alone, with both chunks as they are
+| --hotpot FILE          as of `qrag eval --hotpot`
+| --2wiki FILE           as of `qrag eval --2wiki`
+| --musique FILE         as of `qrag eval --musique`
+| --babi FILE            bAbI stories (qaN_*.txt or .txt.gz)
+. --distractors FILE     further passages of the pool; not with --babi
+. --filler F             with --babi: what stories are hidden in: stories (others of the file, renamed), or a haystack
+                         as of `qrag eval --haystack` (default: stories)
+. --chunk_sentences N    with --babi: sentences of a chunk (default: 4)
+. --num_chunks N         with --babi: chunks of a story (default: 15)
+--reader                 who writes the notes (default: mentions; with --babi scripted, which reads nothing else)
+. --wrong_share X        with --reader scripted: this share of the answers, drawn by --seed, names another place
+                         (default: 0)
+--modes M,...            of {", ".join(NOTE_MODES)}, best_of_uncapped, bm25 and MODE+bm25 (default:
+                         {",".join(NOTE_MODES)})
+--k N,N,...              (default: 2,4,5,10)
+. --num_notes N          insert, random: a question (default: 10)
+. --max_share X          tokens of notes in a chunk, at most so many times its own, above 0 (default: 1)
+--num_questions N        draw so many by --seed (default: all of the file)
+--model M                encoder: minilm, a folder or a hub id (default: minilm)
+--seed --follow_links --max_input_gb --no_compile_cache
+--json [OUT] = -         list, eval: write it as JSON to OUT; without OUT, or for -, print that in place of the table
+{llm_flags.READERS}"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -243,20 +190,8 @@ def _request(args: argparse.Namespace) -> "NotesEvalRequest":
     from qrag_jax.service.notes import BABI, NotesEvalRequest
 
     kind = next(name for name in (*MULTIHOP_SETS, BABI) if getattr(args, name))
-    wrong = {} if args.wrong_share is None else {"wrong_share": args.wrong_share}
-    more = {"filler": args.filler, "chunk_sentences": args.chunk_sentences, "num_chunks": args.num_chunks}
-    more |= {"modes": args.modes, "ks": args.k, "encoder": args.model}
-    return NotesEvalRequest(
-        kind,
-        getattr(args, kind),
-        llm_flags.note_reading(vars(args), _reader(args), seed=args.seed, **wrong),
-        args.distractors,
-        num_questions=args.num_questions,
-        search=NoteSearch(**{name: value for name in _OF_SEARCH if (value := getattr(args, name)) is not None}),
-        seed=args.seed,
-        estimates=args.estimate,
-        **{name: value for name, value in more.items() if value is not None},
-    )
+    reading, search = llm_flags.note_reading(vars(args), _reader(args)), made(NoteSearch, vars(args))
+    return made(NotesEvalRequest, vars(args), kind=kind, path=getattr(args, kind), reading=reading, search=search)
 
 
 def counts(left_out: Mapping[str, int]) -> str:
@@ -354,11 +289,9 @@ def _check_reader_flags(args: argparse.Namespace, name: str) -> None:
 VERB = Verb(
     _DESCRIPTION,
     _EXAMPLES,
-    _add_flags,
+    _FLAGS,
     _run,
     details=_DETAILS,
-    rare=(
-        "--wrong_share", "--num_notes", "--max_share", "--num_questions_a_chunk", "--most_relevant", "--distractors",
-        "--filler", "--chunk_sentences", "--num_chunks",
-    ),
-)  # fmt: skip
+    choices={"action": ("list", "export", "eval"), "reader": NOTE_READERS},
+    usage=_USAGE,
+)

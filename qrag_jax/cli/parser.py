@@ -6,11 +6,12 @@ A verb is one module, `qrag_jax/cli/VERB.py`, with a `VERB`: what its help says,
 import argparse
 import difflib
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from qrag_jax import __version__
+from qrag_jax.cli import flags
 from qrag_jax.cli.terminal import say, shown_lines
 
 _DESCRIPTION = """\
@@ -40,12 +41,6 @@ SUMMARIES = {
     "pull": "fetch a run that was shared",
 }
 RENAMED = {"fit": "train", "points": "boundaries"}  # an older name of a verb -> its name
-# What few people set; `--help` leaves these flags out, and `--help_all` explains them.
-RARE = frozenset(
-    "--no_compile_cache --encoding --strict --follow_links --max_input_gb --seed --storage --base_url --key_name "
-    "--any_model --grammar_field --concurrency --deadline --max_answer_tokens --temperature --journal --no_journal "
-    "--max_llm_tokens --max_dollars --prices --prompts --estimate --tokens_per_second".split()
-)
 _NUM_EXAMPLES = 3  # under --help
 # Before what stands behind `--`: argparse takes a word that opens with a dash for a flag there too. No argument has it.
 _PLAIN = "\0"
@@ -58,26 +53,28 @@ class Verb:
     Attributes:
         description: what it does and prints, in at most 15 lines.
         examples: command lines, one a line; the first ones stand under `--help`.
-        add_flags: adds its flags to a parser.
+        flags: a table of them, as of `flags.add`.
         run: does it, and returns the exit code.
         details: what only `--help_all` says.
-        rare: its flags that `--help` leaves out, beside `RARE`.
+        choices: what a flag takes, by its name.
         renamed: an older name of a flag -> its name.
         kinds: what it does of several kinds, by the word that names one.
         summary: of a kind, one line.
         default_kind: the kind where none is named.
+        usage: behind its name, in place of its arguments and `[flags]`; of several lines, one each.
     """
 
     description: str
     examples: str
-    add_flags: Callable[[argparse.ArgumentParser], None]
+    flags: str
     run: Callable[[argparse.Namespace], int]
     details: str = ""
-    rare: Sequence[str] = ()
+    choices: Mapping[str, Collection[str]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     kinds: Mapping[str, "Verb"] = field(default_factory=dict)
     summary: str = ""
     default_kind: str | None = None
+    usage: str = ""
 
 
 class Parser(argparse.ArgumentParser):
@@ -89,12 +86,14 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, verb: Verb) -> None:
         super().__init__(prog, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
         self.verb = verb
-        verb.add_flags(self)
-        self.rare = [action for action in self._actions if self._is_rare(action)]
+        self.rare = flags.add(self, verb.flags, verb.choices)
+        if verb.kinds:
+            self._add_kinds(verb.kinds)
         self.add_argument("--help_all", action=_HelpAll, help="explain all flags, and everything else there is to say")
         if self.usage is None:
             positionals = [_named(action) for action in self._actions if not action.option_strings]
-            self.usage = " ".join([prog, *positionals, "[flags]"])
+            usage = verb.usage or " ".join([*positionals, "[flags]"])
+            self.usage = "\n".join(f"{'       ' * (i > 0)}{prog} {line}" for i, line in enumerate(usage.split("\n")))
 
     def error(self, message: str) -> NoReturn:
         """Ends the command with the usage and the reason, exit code 2."""
@@ -129,8 +128,18 @@ class Parser(argparse.ArgumentParser):
         self.description, self.epilog = description, "\n".join(epilog)
         return super().format_help()
 
-    def _is_rare(self, action: argparse.Action) -> bool:
-        return any(name in RARE or name in self.verb.rare for name in action.option_strings)
+    def _add_kinds(self, kinds: Mapping[str, Verb]) -> None:
+        """The lines of the help that name the kinds of a verb."""
+        self.usage = f"{self.prog} {{{','.join(kinds)}}} ..."
+        group = self.add_subparsers(
+            title="kinds",
+            metavar="KIND",
+            dest="kind",
+            help="one of these, first of all",
+            parser_class=argparse.ArgumentParser,
+        )
+        for name, kind in kinds.items():
+            group.add_parser(name, help=kind.summary)
 
 
 class _HelpAll(argparse.Action):
@@ -189,16 +198,6 @@ def read(words: Sequence[str], prog: str, verb: Verb) -> tuple[Parser, dict[str,
     return parser, {name: _unmarked(value) for name, value in values.items()}
 
 
-def add_kinds(parser: argparse.ArgumentParser, kinds: Mapping[str, Verb], what: str = "kinds") -> None:
-    """Adds the lines of the help that name the kinds of a verb; as a part of its `add_flags`."""
-    parser.usage = f"{parser.prog} {{{','.join(kinds)}}} ..."
-    group = parser.add_subparsers(
-        title=what, metavar="KIND", dest="kind", help="one of these, first of all", parser_class=argparse.ArgumentParser
-    )
-    for name, kind in kinds.items():
-        group.add_parser(name, help=kind.summary)
-
-
 def _named(action: argparse.Action) -> str:
     name = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     return {"*": f"[{name} ...]", "?": f"[{name}]", "+": f"{name} [...]"}.get(str(action.nargs), name)
@@ -211,7 +210,7 @@ def _normalise(argv: Sequence[str], parser: Parser) -> list[str]:
     `_PLAIN`. A flag that is nearly one of this verb's ends the command, as argparse would, with the name that was
     probably meant.
     """
-    flags = {option for action in parser._actions for option in action.option_strings}
+    known = {option for action in parser._actions for option in action.option_strings}
     takes_overrides = any(action.dest == "overrides" for action in parser._actions)
     result: list[str] = []
     for i, token in enumerate(argv):
@@ -226,11 +225,11 @@ def _normalise(argv: Sequence[str], parser: Parser) -> list[str]:
                 parser.error(f"argument {new}: given twice: {plain} is its older name")
             say(f"note: {plain} is called {new} now")
             token = new + equals + value
-        elif name.startswith("--") and plain in flags:
+        elif name.startswith("--") and plain in known:
             token = plain + equals + value
         elif name.startswith("--") and equals and takes_overrides:
             token = token.removeprefix("--")
-        elif name.startswith("--") and (near := difflib.get_close_matches(plain, flags, n=2)):
+        elif name.startswith("--") and (near := difflib.get_close_matches(plain, known, n=2)):
             parser.error(f"unrecognized arguments: {token} (did you mean {' or '.join(near)}?)")
         result.append(token)
     return result

@@ -4,7 +4,6 @@ import argparse
 import shlex
 
 from qrag_jax import service
-from qrag_jax.cli import flags
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say
 
@@ -26,12 +25,11 @@ examples:
   qrag pull alice/qa2@v1 runs/alice         as it was when it was tagged v1
   qrag pull /mnt/shared/qa2 runs/qa2 --step 1200
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("where", metavar="WHERE", help="owner/name[@REVISION], or a folder")
-    parser.add_argument("out", metavar="OUT", help="run folder to write")
-    flags.add_step(parser, "the newest")
+_FLAGS = """\
+where WHERE  owner/name[@REVISION], or a folder
+out OUT      run folder to write
+--step I     which checkpoint (default: the newest)
+"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -41,4 +39,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-VERB = Verb(_DESCRIPTION, _EXAMPLES, _add_flags, _run)
+VERB = Verb(_DESCRIPTION, _EXAMPLES, _FLAGS, _run)

@@ -4,7 +4,7 @@ import argparse
 import shlex
 
 from qrag_jax import service
-from qrag_jax.cli import flags
+from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say
 
@@ -30,25 +30,22 @@ examples:
   qrag push runs/qa2 alice/qa2 --scores rows.json         with what `qrag eval --json rows.json` wrote
   qrag push runs/qa2 ./shared/qa2 --license apache-2.0
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    flags.add_run(parser)
-    parser.add_argument("where", metavar="WHERE", help="owner/name, or a folder")
-    flags.add_step(parser, "the newest that is whole")
-    parser.add_argument(
-        "--inference", action="store_true", help="leave out what only training needs: optimiser, target parameters"
-    )
-    parser.add_argument("--scores", metavar="ROWS", help="rows of `qrag eval --json`, as a table on the card")
-    parser.add_argument("--license", metavar="ID", help="for the card, such as apache-2.0 (default: none is named)")
-    parser.add_argument("--private", action="store_true", help="make a repository that others do not see")
+_FLAGS = """\
+run
+where WHERE    owner/name, or a folder
+--step I       which checkpoint (default: the newest that is whole)
+--inference    leave out what only training needs: optimiser, target parameters
+--scores ROWS  rows of `qrag eval --json`, as a table on the card
+--license ID   for the card, such as apache-2.0 (default: none is named)
+--private      make a repository that others do not see
+"""
 
 
 def _run(args: argparse.Namespace) -> int:
-    pushed = service.push(service.PushRequest(**vars(args)), lambda text: say(f"note: {text}"))
+    pushed = service.push(made(service.PushRequest, vars(args)), lambda text: say(f"note: {text}"))
     say(f"pushed step {pushed.step:,} of {args.run}: {pushed.where}")
     say(f"next: qrag pull {shlex.quote(args.where)} OUT")
     return 0
 
 
-VERB = Verb(_DESCRIPTION, _EXAMPLES, _add_flags, _run, details=_DETAILS)
+VERB = Verb(_DESCRIPTION, _EXAMPLES, _FLAGS, _run, details=_DETAILS)

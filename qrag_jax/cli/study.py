@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qrag_jax import service
-from qrag_jax.cli import flags
+from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown_lines, write_json
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # they load the encoder's modules
 
 _FEW = 100  # questions: with fewer an interval is wide
 _INTERRUPTED = 130
-_USAGE = "qrag study [CONFIG.yaml | --corpus DIR --questions FILE.jsonl [CONFIG.yaml]] [--out OUT] [key=value ...]"
+_USAGE = "[CONFIG.yaml | --corpus DIR --questions FILE.jsonl [CONFIG.yaml]] [--out OUT] [key=value ...]"
 _DESCRIPTION = """\
 Cut documents by several strategies, embed the chunks, search them with questions whose answers are known, and report
 how well each strategy finds them beside what it costs. Either a config names the tasks (configs/study/ has some; data
@@ -66,46 +66,25 @@ examples:
   qrag study configs/study/paper.yaml data=DATA --budgets 128,512 --levels each,all,dev,router --parents best_child,mean
   qrag study runs/paper/config.yaml --out runs/again
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.usage = _USAGE
-    parser.add_argument("--corpus", metavar="DIR", help="your own documents: a folder of texts, PDF, ..., or a file")
-    parser.add_argument("--questions", metavar="FILE.jsonl", help="questions about them, one a line")
-    parser.add_argument(
-        "--budgets",
-        type=flags.filled,
-        metavar="N,N,...",
-        help="also measure how much of the evidence stands in contexts of so many tokens (ERec), increasing; of "
-        "questions with evidence (default: not)",
-    )
-    parser.add_argument(
-        "--fill",
-        type=flags.filled,
-        metavar="F,F,...",
-        help="with --budgets, how contexts are filled: plain (the best chunks), widen (each with its neighbours), "
-        "merge (sections in place of their chunks), each compared with plain (default: plain)",
-    )
-    parser.add_argument(
-        "--levels",
-        type=flags.filled,
-        metavar="P,P,...",
-        help="with --budgets, also search levels (document, section, ... or sizes): each alone, all of them, the range "
-        "that dev chooses, by a router (trained on dev) or router:RUN, and bound, the best level of each question",
-    )
-    parser.add_argument(
-        "--parents",
-        type=flags.filled,
-        metavar="W,W,...",
-        help="with --levels, how parents get vectors: best_child, mean, direct, windows, compressor:RUN "
-        "(default: best_child)",
-    )
-    flags.add_reading(parser)
-    flags.add_compile_cache(parser)
-    flags.add_out(parser, "folder for results, outside of the documents", "runs/study-NAME", metavar="OUT")
-    flags.add_json(parser, "the rows of results.json instead of the table")
-    parser.add_argument("--table", action="store_true", help="with --json: show the table too, on standard error")
-    parser.add_argument("overrides", nargs="*", metavar="CONFIG.yaml key=value", help="a config; changes as report_k=3")
+_FLAGS = """\
+--corpus DIR            your own documents: a folder of texts, PDF, ..., or a file
+--questions FILE.jsonl  questions about them, one a line
+--budgets N,N,...       also measure how much of the evidence stands in contexts of so many tokens (ERec), increasing;
+                        of questions with evidence (default: not)
+--fill M,...            with --budgets, how contexts are filled: plain (the best chunks), widen (each with its
+                        neighbours), merge (sections in place of their chunks), each compared with plain (default:
+                        plain)
+--levels P,...          with --budgets, also search levels (document, section, ... or sizes): each alone, all of them,
+                        the range that dev chooses, by a router (trained on dev) or router:RUN, and bound, the best
+                        level of each question
+--parents P,...         with --levels, how parents get vectors: best_child, mean, direct, windows, compressor:RUN
+                        (default: best_child)
+--follow_links --max_input_gb --no_compile_cache
+--out OUT               folder for results, outside of the documents (default: runs/study-NAME)
+--json                  print the rows of results.json instead of the table
+--table                 with --json: show the table too, on standard error
+overrides [CONFIG.yaml key=value ...]  a config; changes as report_k=3
+"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -126,13 +105,11 @@ def _run(args: argparse.Namespace) -> int:
 
 def _request(args: argparse.Namespace) -> "StudyRequest":
     config, overrides = _split_words(args.overrides)
-    budgets, fills = _contexts(args.budgets, args.fill)
-    if args.levels is None and args.parents is not None:
-        raise UsageError(f"--parents {args.parents}: goes with --levels, whose parents get vectors")
-    levels, parents = (() if text is None else flags.parts(text) for text in (args.levels, args.parents))
-    return service.StudyRequest(
-        config, overrides, args.corpus, args.questions, budgets, fills, levels, parents, args.out
-    )
+    if args.fill and not args.budgets:
+        raise UsageError(f"--fill {','.join(args.fill)}: goes with --budgets, the tokens of the contexts to be filled")
+    if args.parents and not args.levels:
+        raise UsageError(f"--parents {','.join(args.parents)}: goes with --levels, whose parents get vectors")
+    return made(service.StudyRequest, vars(args), config=config, overrides=overrides)
 
 
 def _split_words(words: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
@@ -144,20 +121,6 @@ def _split_words(words: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
     if len(configs) > 1:
         raise UsageError(f"{', '.join(configs)}: give one config; a change to it is field=value, as report_k=3")
     return configs[0] if configs else None, overrides
-
-
-def _contexts(budgets: str | None, fill: str | None) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The lists of `--budgets` and `--fill`."""
-    if budgets is None:
-        if fill is not None:
-            raise UsageError(f"--fill {fill}: goes with --budgets, the tokens of the contexts to be filled")
-        return (), ()
-    if not all(part.isascii() and part.isdigit() for part in flags.parts(budgets)):
-        raise UsageError(f"--budgets {budgets}: numbers of tokens with commas between them, as 500,1000,2000")
-    fills = () if fill is None else tuple(fill.split(","))
-    if unknown := [part for part in fills if part not in FILLS]:
-        raise UsageError(f"--fill {fill}: {unknown[0]!r}: choose from {', '.join(FILLS)}, with commas between them")
-    return tuple(map(int, flags.parts(budgets))), fills
 
 
 @contextmanager
@@ -183,7 +146,8 @@ def _warnings_once() -> Iterator[None]:
 def _again(args: argparse.Namespace, out: Path) -> list[str]:
     """The arguments of a line that goes on with this study."""
     given = {"--corpus": args.corpus, "--questions": args.questions, "--out": str(out)}
-    given |= {"--budgets": args.budgets, "--fill": args.fill, "--levels": args.levels, "--parents": args.parents}
+    lists = {"--budgets": args.budgets, "--fill": args.fill, "--levels": args.levels, "--parents": args.parents}
+    given |= {flag: ",".join(map(str, values or ())) for flag, values in lists.items()}
     parts = [[f"{flag}={path}"] if path.startswith("-") else [flag, path] for flag, path in given.items() if path]
     links = ["--follow_links"] if args.follow_links else []
     return [*(part for one in parts for part in one), *links, *args.overrides]
@@ -208,4 +172,4 @@ def _say_what_came_out(studied: "Studied", plan: "StudyPlan") -> None:
     say(f"the same study again: qrag study {shlex.quote(str(plan.out / 'config.yaml'))} --out OTHER")
 
 
-VERB = Verb(_DESCRIPTION, _EXAMPLES, _add_flags, _run, details=_DETAILS)
+VERB = Verb(_DESCRIPTION, _EXAMPLES, _FLAGS, _run, details=_DETAILS, choices={"fill": FILLS}, usage=_USAGE)

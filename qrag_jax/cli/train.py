@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from qrag_jax import service
-from qrag_jax.cli import flags
-from qrag_jax.cli.parser import Verb, add_kinds
+from qrag_jax.cli.flags import made
+from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.cli.train_kinds import learner_verb
@@ -69,31 +69,21 @@ examples:
   qrag train retriever --config_path run.yaml --out runs/many --seeds 0,1,2,3
   srun qrag train --config_path run.yaml --out runs/big --resume --distributed mesh.data=16
 """
-
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config_path", metavar="X.yaml", help="YAML file with the fields that differ from the defaults"
-    )
-    flags.add_out(parser, "run folder to write", "%(default)s", value="runs/train")
-    parser.add_argument(
-        "--seeds",
-        type=flags.seeds,
-        metavar="N,N,...",
-        help="train latent runs of these seeds together, on the same data, into RUN/seed_N (default: the seed field)",
-    )
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, if there is one")
-    parser.add_argument("--distributed", action="store_true", help="one of several processes, as the cluster says")
-    parser.add_argument("--coordinator", metavar="HOST:PORT", help="one of several processes; where the first one is")
-    parser.add_argument(
-        "--num_processes", type=flags.positive, metavar="N", help="with --coordinator: processes in all"
-    )
-    parser.add_argument("--process_id", type=flags.natural, metavar="I", help="with --coordinator: number of this one")
-    flags.add_reading(parser)
-    flags.add_compile_cache(parser)
-    parser.add_argument("--dry_run", action="store_true", help="print the whole resolved config as YAML and stop")
-    flags.add_json(parser, "the final metrics as JSON")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as learner.gamma=0.9 or --seed=1")
+_FLAGS = """\
+--config_path X.yaml       YAML file with the fields that differ from the defaults
+--out RUN = runs/train     run folder to write
+--seeds I,I,...            train latent runs of these seeds together, on the same data, into RUN/seed_N (default: the
+                           seed field)
+--resume                   go on with the run in --out, if there is one
+. --distributed            one of several processes, as the cluster says
+. --coordinator HOST:PORT  one of several processes; where the first one is
+. --num_processes N        with --coordinator: processes in all
+. --process_id I           with --coordinator: number of this one
+--follow_links --max_input_gb --no_compile_cache
+--dry_run                  print the whole resolved config as YAML and stop
+--json                     print the final metrics as JSON
+overrides [key=value ...]  such as learner.gamma=0.9 or --seed=1
+"""
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -101,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
 
     _join_processes(args)
     is_main = is_main_process()
-    request = service.TrainRequest(args.config_path, tuple(args.overrides), args.out, args.seeds, args.resume)
+    request = made(service.TrainRequest, vars(args))
     during = _Signals(Progress(quiet=not is_main), is_main)
     watch = Watch(note=say if is_main else lambda text: None, report=during.report)
     if args.dry_run:
@@ -233,18 +223,10 @@ def _say_result(run: "TrainedRun") -> None:
 _RETRIEVER = Verb(
     _OF_RETRIEVER,
     _EXAMPLES_OF_RETRIEVER,
-    _add_flags,
+    _FLAGS,
     _run,
     details=_DETAILS,
-    rare=("--distributed", "--coordinator", "--num_processes", "--process_id"),
     summary=LEARNERS["retriever"].about,
 )
 _KINDS = {name: _RETRIEVER if name == "retriever" else learner_verb(name) for name in LEARNERS}
-VERB = Verb(
-    _DESCRIPTION,
-    _EXAMPLES,
-    lambda parser: add_kinds(parser, _KINDS, "what to train"),
-    _run,
-    kinds=_KINDS,
-    default_kind="retriever",
-)
+VERB = Verb(_DESCRIPTION, _EXAMPLES, "", _run, kinds=_KINDS, default_kind="retriever")

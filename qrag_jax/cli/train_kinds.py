@@ -2,19 +2,18 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from qrag_jax import service
-from qrag_jax.cli import flags, llm_flags
+from qrag_jax.cli import llm_flags
+from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import write_json
-from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, COMPRESSOR_TARGETS, FEATURES, LEARNERS, VIEWS
-
-_SUMMARY_TOKENS = 128
-_BUDGET = 512  # of a router
+from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, COMPRESSOR_TARGETS, FEATURES, LEARNERS
 
 _OF_TAGGER = """\
 Learn from documents with headings where sections begin, for documents without them. A tagger reads vectors of
@@ -112,78 +111,50 @@ examples:
   qrag study mine.yaml --budgets 512 --levels dev,router:runs/router,bound
   qrag ask levels.index "Who has the key?" --router runs/router --retriever dense
 """
-
-
-def _add_tagger_flags(parser: argparse.ArgumentParser) -> None:
-    parser.usage = f"{parser.prog} PATHS... --out RUN [flags]"
-    parser.add_argument("paths", nargs="+", metavar="PATHS", help="files or folders, scisumm:PATH or wikitext2:PATH")
-    parser.add_argument("--out", required=True, metavar="RUN", help="run folder to write")
-    parser.add_argument(
-        "--view", choices=VIEWS, default="removed", help="what the tagger sees of the headings (default: %(default)s)"
-    )
-    flags.add_model(parser, "%(default)s", value="minilm")
-    _add_common(parser)
-    flags.add_reading(parser)
-
-
-def _add_compressor_flags(parser: argparse.ArgumentParser) -> None:
-    parser.usage = f"{parser.prog} PATHS... --out RUN [flags]"
-    parser.add_argument("paths", nargs="+", metavar="PATHS", help="files or folders, scisumm:PATH or wikitext2:PATH")
-    parser.add_argument("--out", required=True, type=flags.filled, metavar="RUN", help="run folder to write")
-    parser.add_argument("--kind", choices=COMPRESSOR_KINDS, help="of the network (default: all are tried)")
-    parser.add_argument("--loss", choices=COMPRESSOR_LOSSES, help="what is learned (default: both are tried)")
-    parser.add_argument(
-        "--target",
-        choices=COMPRESSOR_TARGETS,
-        default="windows",
-        help="what vectors are to be near to (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--lead_tokens",
-        type=flags.positive,
-        default=_SUMMARY_TOKENS,
-        metavar="N",
-        help="of --target lead (default: %(default)s)",
-    )
-    flags.add_model(parser, "%(default)s", value="minilm")
-    _add_common(parser)
-    flags.add_reading(parser)
-    llm_flags.add_llm_flags(parser, max_answer_tokens=_SUMMARY_TOKENS)
-
-
-def _add_router_flags(parser: argparse.ArgumentParser) -> None:
-    parser.usage = f"{parser.prog} CONFIG [key=value ...] --out RUN [flags]"
-    parser.add_argument("config", metavar="CONFIG", help="config of a study, with tasks of evidence")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes of the config, as data=DATA")
-    parser.add_argument("--out", required=True, metavar="RUN", help="run folder to write")
-    parser.add_argument(
-        "--budget", type=flags.positive, default=_BUDGET, help="tokens of a context (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--features", choices=FEATURES, help="what it reads of a question (default: the one that held out finds better)"
-    )
-    _add_common(parser)
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    flags.add_seed(parser)
-    flags.add_compile_cache(parser)
-    flags.add_json(parser, "what came out as JSON")
+_COMMON = "--seed --no_compile_cache\n--json  print what came out as JSON\n"
+_HEADED = """\
+paths PATHS ...  files or folders, scisumm:PATH or wikitext2:PATH
+--out! RUN       run folder to write
+"""
+_TAGGER_FLAGS = f"""\
+{_HEADED}--view = removed  what the tagger sees of the headings
+--model --follow_links --max_input_gb
+{_COMMON}"""
+_COMPRESSOR_FLAGS = f"""\
+{_HEADED}--kind                  of the network (default: all are tried)
+--loss                  what is learned (default: both are tried)
+--target = windows      what vectors are to be near to
+--lead_tokens N = 128   of --target lead
+--model --follow_links --max_input_gb
+{_COMMON}{llm_flags.llm_table(128)}"""
+_ROUTER_FLAGS = f"""\
+config CONFIG              config of a study, with tasks of evidence
+overrides [key=value ...]  changes of the config, as data=DATA
+--out! RUN                 run folder to write
+--budget N = 512           tokens of a context
+--features                 what it reads of a question (default: the one that held out finds better)
+{_COMMON}"""
+_CONFIG_FLAGS = """\
+--config_path X.yaml       YAML file with fields of the config
+--out RUN = runs/train     run folder to write
+--follow_links --max_input_gb --no_compile_cache
+--dry_run                  print the whole config as YAML and stop
+--json                     print what came out as JSON
+overrides [key=value ...]  a field of the config, as seed=1
+"""
 
 
 def _run_tagger(args: argparse.Namespace) -> int:
-    return _train("tagger", service.TaggerRequest(tuple(args.paths), args.view, args.model, args.seed), args)
+    return _train("tagger", made(service.TaggerRequest, vars(args)), args)
 
 
 def _run_compressor(args: argparse.Namespace) -> int:
-    how = (args.kind, args.loss, args.target, args.lead_tokens, args.model, args.seed)
     llm = llm_flags.llm_config(vars(args))
-    return _train("compressor", service.CompressorRequest(tuple(args.paths), *how, llm), args)
+    return _train("compressor", made(service.CompressorRequest, vars(args), llm=llm), args)
 
 
 def _run_router(args: argparse.Namespace) -> int:
-    how = (tuple(args.overrides), args.budget, args.features, args.seed)
-    return _train("router", service.RouterRequest(args.config, *how), args)
+    return _train("router", made(service.RouterRequest, vars(args)), args)
 
 
 def _train(name: str, config: Any, args: argparse.Namespace) -> int:
@@ -198,17 +169,29 @@ def _train(name: str, config: Any, args: argparse.Namespace) -> int:
     return 0
 
 
-WITH_FLAGS = {
-    name: Verb(description, examples, add_flags, run, details=details, summary=LEARNERS[name].about)
-    for name, description, details, examples, add_flags, run in (
-        ("tagger", _OF_TAGGER, _DETAILS_OF_TAGGER, _EXAMPLES_OF_TAGGER, _add_tagger_flags, _run_tagger),
-        (
-            "compressor", _OF_COMPRESSOR, _DETAILS_OF_COMPRESSOR, _EXAMPLES_OF_COMPRESSOR, _add_compressor_flags,
-            _run_compressor,
-        ),
-        ("router", _OF_ROUTER, _DETAILS_OF_ROUTER, _EXAMPLES_OF_ROUTER, _add_router_flags, _run_router),
-    )
-}  # fmt: skip
+_OF_PATHS, _OF_CONFIG = "PATHS... --out RUN [flags]", "CONFIG [key=value ...] --out RUN [flags]"
+_OF_VECTORS = {"kind": COMPRESSOR_KINDS, "loss": COMPRESSOR_LOSSES, "target": COMPRESSOR_TARGETS}
+_TAGGER = Verb(_OF_TAGGER, _EXAMPLES_OF_TAGGER, _TAGGER_FLAGS, _run_tagger, _DETAILS_OF_TAGGER, usage=_OF_PATHS)
+_COMPRESSOR = Verb(
+    _OF_COMPRESSOR,
+    _EXAMPLES_OF_COMPRESSOR,
+    _COMPRESSOR_FLAGS,
+    _run_compressor,
+    _DETAILS_OF_COMPRESSOR,
+    _OF_VECTORS,
+    usage=_OF_PATHS,
+)
+_ROUTER = Verb(
+    _OF_ROUTER,
+    _EXAMPLES_OF_ROUTER,
+    _ROUTER_FLAGS,
+    _run_router,
+    _DETAILS_OF_ROUTER,
+    {"features": FEATURES},
+    usage=_OF_CONFIG,
+)
+_OWN = {"tagger": _TAGGER, "compressor": _COMPRESSOR, "router": _ROUTER}
+WITH_FLAGS = {name: replace(verb, summary=LEARNERS[name].about) for name, verb in _OWN.items()}
 
 
 def learner_verb(name: str) -> Verb:
@@ -226,20 +209,10 @@ some of them, later ones winning. --dry_run prints all of them.
 What comes out, in --out: a checkpoint folder that stands alone; and what to expect of it.
 """,
         examples=f"examples:\n  {line} --dry_run\n  {line} --config_path mine.yaml --out runs/{name} seed=1\n",
-        add_flags=_add_config_flags,
+        flags=_CONFIG_FLAGS,
         run=partial(_run_by_config, name),
         summary=about,
     )
-
-
-def _add_config_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config_path", metavar="X.yaml", help="YAML file with fields of the config")
-    flags.add_out(parser, "run folder to write", "%(default)s", value="runs/train")
-    flags.add_reading(parser)
-    flags.add_compile_cache(parser)
-    parser.add_argument("--dry_run", action="store_true", help="print the whole config as YAML and stop")
-    flags.add_json(parser, "what came out as JSON")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="a field of the config, as seed=1")
 
 
 def _run_by_config(name: str, args: argparse.Namespace) -> int:

@@ -46,9 +46,8 @@ def chunk(qrag, answers, *argv):
     return qrag("chunk", answers, "plain.txt", "--strategy", "hierarchy", *NO_MERGE, *argv)
 
 
-def test_the_copies_of_the_parser_are_right():
-    assert llm_flags.WINDOW_TOKENS == HiChunkConfig.window_tokens
-    assert llm_flags.POINTS_TOKENS == HiChunkConfig.max_answer_tokens
+def test_the_help_tells_the_size_of_a_window():
+    assert f"(default: {HiChunkConfig.window_tokens:,}" in llm_flags.POINTS
 
 
 def test_chunks_of_the_parts_that_a_model_names(qrag):

@@ -1,4 +1,3 @@
-import argparse
 import io
 import json
 import re
@@ -16,9 +15,8 @@ from support.tiers import PATIENCE
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.tree.tree_files import load_trees
-from qrag_jax.cli import llm_flags
 from qrag_jax.cli.chunk import VERB, format_json, format_text
-from qrag_jax.cli.main import main, parse
+from qrag_jax.cli.main import main
 from qrag_jax.config import to_dict
 from qrag_jax.documents.kinds import is_installed
 from qrag_jax.models.encoder import embedder as embedder_module
@@ -244,27 +242,6 @@ def test_what_cannot_be_cut_is_refused_before_anything_is_printed(chunk, files, 
     found, out, err = chunk(*argv)
     assert (found, out) == (code, "") and message in err
     assert (files / "story.txt").read_bytes() == STORY.encode()
-
-
-@pytest.mark.parametrize("flags", [["--strategy", "fixd"], ["--max_tokens", "0"], ["--splitter", "x"], []])
-def test_wrong_flags_exit_2(flags, capsys):
-    with pytest.raises(SystemExit) as caught:
-        parse(["chunk", *(["a.txt"] if flags else []), *flags])
-    assert caught.value.code == 2
-
-
-def test_flags_in_any_order_and_their_defaults():
-    llm = argparse.ArgumentParser()
-    llm_flags.add_points_llm_flags(llm)
-    args = dict(parse(["chunk", "--json", "a", "--max-tokens", "5", "b"]).values)
-    assert {name: args.pop(name) for name in vars(llm.parse_args([]))} == vars(llm.parse_args([]))
-    assert args.pop("paths") == ["a", "b"] and args.pop("json") is True and args.pop("max_tokens") == 5
-    assert args == {
-        "strategy": None, "min_tokens": None, "config_path": None, "set": [], "model": "minilm",
-        "encoding": "utf-8", "splitter": "sentencex", "language": "en", "html": None, "tree": None, "vectors": None,
-        "follow_links": False, "max_input_gb": None, "strict": False, "points": None, "level_cap": None, "tagger": None,
-        "sizes": None,
-    }  # fmt: skip
 
 
 def test_the_help_knows_every_parameter_of_every_strategy():

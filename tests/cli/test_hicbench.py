@@ -5,8 +5,6 @@ import json
 import pytest
 from support.scripted_models import build_script
 
-from qrag_jax.annotate.hicbench import HiCBenchConfig
-from qrag_jax.cli import hicbench as parser
 from qrag_jax.cli.main import main
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.service import headed
@@ -34,12 +32,6 @@ def build(tmp_path, monkeypatch, capsys):
 
 def all_sentences(_):
     return json.dumps({"sentences": list(range(60))})
-
-
-def test_the_copies_of_the_parser_are_right():
-    config = HiCBenchConfig()
-    assert (config.num_one, config.num_two, config.draw_temperature) == (2, 2, parser.TEMPERATURE)
-    assert (config.num_one, config.max_tokens) == (parser.NUM_QUESTIONS, parser.ANSWER_TOKENS)
 
 
 def test_a_benchmark_is_built(build, tmp_path):

@@ -6,7 +6,6 @@ from support.encoders import random_encoder
 
 from qrag_jax.annotate import chunk_questions as questions
 from qrag_jax.annotate import propositions
-from qrag_jax.cli.llm_flags import MOST_RELEVANT, NOTE_TOKENS, NUM_QUESTIONS
 from qrag_jax.cli.main import main
 from qrag_jax.models.encoder import embedder
 from qrag_jax.models.encoder.weights import save_encoder
@@ -66,9 +65,6 @@ def evaluate(tmp_path, monkeypatch, capsys, encoder):
 def test_names_of_the_parser_are_those_of_the_library():
     assert all(callable(NOTE_READERS.load(name)) for name in NOTE_READERS)
     assert NOTE_READERS.choices("llm") == (questions.READER, propositions.READER)
-    config = questions.QuestionsConfig()
-    assert (config.num_questions, config.most_relevant) == (NUM_QUESTIONS, MOST_RELEVANT)
-    assert config.max_answer_tokens == NOTE_TOKENS
 
 
 def test_rows_of_paragraphs(evaluate):

@@ -386,8 +386,6 @@ def test_budgets_and_fills(study, files):
     ("flags", "message"),
     [
         (("--fill", "merge"), "--fill merge: goes with --budgets"),
-        (("--budgets", "5,x"), "--budgets 5,x: numbers of tokens with commas between them"),
-        (("--budgets", "9", "--fill", "plain,wide"), "--fill plain,wide: 'wide': choose from plain, widen, merge"),
         (("--budgets", "9,5"), "budgets \\[9, 5\\]: numbers of tokens, at least 1, increasing"),
     ],
 )
