@@ -200,7 +200,7 @@ def test_statements_by_a_language_model(evaluate, script):
         (["--hotpot", "dev.json", "--temperature", "1"], "--temperature: belongs to --reader llm or propositions"),
         (["--hotpot", "dev.json", "--any_model"], "--any_model: belongs to --reader llm or propositions"),
         (["--hotpot", "dev.json", "--reader", "scripted"], "--reader scripted: reads bAbI stories alone"),
-        (["--hotpot", "dev.json", "--max_share", "0"], "max_share 0.0: a number above 0, of a chunk's own tokens"),
+        (["--hotpot", "dev.json", "--max_share", "0"], "--max_share 0.0: must lie in (0, inf)"),
         (["--hotpot", "none.json"], "none.json: no such file"),
         (["--hotpot", "dev.json", "--wrong_share", ".2"], "--wrong_share: belongs to --babi"),
         (["--babi", "qa2.txt", "--wrong_share", "1.2"], "--wrong_share 1.2: a share of the answers, from 0 to 1"),
