@@ -100,7 +100,7 @@ of = setting.Setting(method="bm25", mode="latent", positions="none", seed=0, num
 report.plot_rows(folder + "/rows.png", [records.Row("t", of, 1.0, .5, .5, .4, .6, 9, 1.0, .8, 0)])
 gold, chosen = np.eye(4, dtype=bool)[[0, 1]], np.array([[0, 1], [2, 1]])
 found = stopping.analyse(chosen, np.array([[.9, .1], [.3, .6]]), gold, np.array([4, 4]))
-stopping_report.plot_stopping(folder + "/stopping.png", found)
+stopping_report.plot_stopping(folder + "/stopping.png", found, title="stopping")
 note("plots")
 note("all", *all_modules)
 import jax

@@ -89,14 +89,11 @@ def check_place(folder: Path) -> None:
         raise UsageError(f"{folder}: is no folder; give the path of a new one, or of an index")
     if os.path.isdir(folder) and folder.samefile(os.curdir):
         raise UsageError(f"{folder}: is the current folder; give a new folder in it")
-    others = [name for name in names_in(folder) if not _is_ours(name)]
+    # A killed writer that had not yet made an index leaves these.
+    ours = (CATALOGUE, f".{CATALOGUE}", ".index.json", ".qrag.lock")
+    others = [name for name in names_in(folder) if not name.startswith(ours) and name != SHARDS]
     if others:
         raise UsageError(f"{folder}: is a folder with other things in it ({others[0]}); give a new one, or an index")
-
-
-def _is_ours(name: str) -> bool:
-    """Of what a killed writer leaves that had not yet made an index."""
-    return name.startswith((CATALOGUE, f".{CATALOGUE}", ".index.json", ".qrag.lock")) or name == SHARDS
 
 
 def remove_documents(

@@ -5,6 +5,7 @@ Defaults that both the code of language models and the help of the command line 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, TextGenerator
 
@@ -16,7 +17,6 @@ ANSWER_TOKENS = 256  # most tokens of an answer with citations
 SHORT_ANSWER_TOKENS = 32  # of an answer that is scored
 # How a server of the OpenAI protocol is told of a grammar.
 GRAMMAR_FIELDS = ("response_format", "structured_outputs", "guided")
-
 
 _UNASKED = "not asked, since another call failed: "
 
@@ -132,7 +132,7 @@ def ask_all(
         if tell is not None:
             tell(place, generation)
 
-    ask_some(generator, prompts, range(len(prompts)), sampling=sampling, tell=hear)
+    ask_some(generator, prompts, range(len(prompts)), sampling=sampling, tell=Hearing(hear, partial(keep, tell)))
     return [answers[place] for place in range(len(prompts))]
 
 

@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 
 from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.causal_lm import ComputeDtype
-from qrag_jax.models.decoder.generation import Decoded, Decoding, make_decoder
+from qrag_jax.models.decoder.generation import Decoded, make_decoder
 from qrag_jax.models.decoder.sources import SMOLLM2
 from qrag_jax.models.decoder.weights import LoadedDecoder, best_storage, load_decoder
 from qrag_jax.names import Storage
@@ -19,6 +19,8 @@ class LocalGenerator:
     """Answers by a decoder in this process. Satisfies `types.TextGenerator`.
 
     Attributes:
+        model: fingerprint of the model's files, what it computes in, and its window.
+        decoding: what continues the ids of prompts.
         window: most tokens of a prompt, its template counted, and its answer together.
     """
 
@@ -68,7 +70,7 @@ class LocalGenerator:
                 'conversations ("instruct", "chat")'
             )
         self._tokenizer, self._template = loaded.tokenizer, loaded.tokenizer.chat_template
-        self._decoding = make_decoder(
+        self.decoding = make_decoder(
             loaded,
             batch_size=batch_size,
             window=window,
@@ -76,19 +78,9 @@ class LocalGenerator:
             mesh=mesh,
             prefix_bytes=prefix_bytes,
         )
-        self.window = self._decoding.window
+        self.window = self.decoding.window
         kept = dtype if loaded.storage in ("float32", dtype) else f"{loaded.storage}-{dtype}"
-        self._model = f"local:{loaded.fingerprint}:{kept}:{self.window}"
-
-    @property
-    def model(self) -> str:
-        """Fingerprint of the model's files, what it computes in, and its window."""
-        return self._model
-
-    @property
-    def decoding(self) -> Decoding:
-        """What continues the ids of prompts."""
-        return self._decoding
+        self.model = f"local:{loaded.fingerprint}:{kept}:{self.window}"
 
     def takes_grammar(self, grammar: Grammar) -> bool:
         """True if the vocabulary is one of bytes and has a token that ends an answer."""
@@ -133,7 +125,7 @@ class LocalGenerator:
             counts = len(readable[place]), len(answer.ids)
             note(place, Generation(answer.text, answer.finish_reason, *counts, logprobs=logprobs))
 
-        self._decoding.generate_ids(list(readable.values()), sampling, decoded)
+        self.decoding.generate_ids(list(readable.values()), sampling, decoded)
         return [generations[place] for place in range(len(prompts))]
 
     def count_tokens(self, text: str) -> int:

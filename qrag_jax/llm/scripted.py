@@ -25,6 +25,7 @@ class ScriptedGenerator:
     """Answers by a script. Tokens are words here; `max_tokens` and `stop` cut an answer as a model would.
 
     Attributes:
+        model: its name.
         asked: every prompt that it was asked, in order.
     """
 
@@ -43,13 +44,8 @@ class ScriptedGenerator:
         """
         if not 0 <= delay < float("inf"):
             raise UsageError(f"delay {delay}: a finite number of seconds, 0 or more")
-        self._script, self._model, self._delay = script, model, delay
+        self._script, self.model, self._delay = script, model, delay
         self.asked: list[tuple[Message, ...]] = []
-
-    @property
-    def model(self) -> str:
-        """Which model answers."""
-        return self._model
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None

@@ -4,9 +4,11 @@ A language model that tells of each answer as it comes, such as to a progress ba
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
 from math import isfinite
 
-from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_some, keep, not_asked
+from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_all, ask_some, keep, not_asked
 from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _MILLION = 1e6
@@ -86,18 +88,18 @@ class BudgetedGenerator(AroundGenerator):
 
         counted: set[int] = set()
 
-        def count(place: int, generation: Generation) -> None:
+        def add(place: int, generation: Generation) -> None:
             if place not in counted and not generation.from_journal:
                 self._prompt_tokens += generation.prompt_tokens
                 self._completion_tokens += generation.completion_tokens
             counted.add(place)
 
         def hear(place: int, generation: Generation) -> None:
-            count(place, generation)
+            add(place, generation)
             tell(place, generation)
 
         def keep_only(place: int, generation: Generation) -> None:
-            count(place, generation)
+            add(place, generation)
             keep(finished, place, generation)
 
         bounds = [_max_prompt_tokens(prompt) for prompt in prompts]
@@ -171,19 +173,14 @@ class WatchedGenerator(AroundGenerator):
         Raises:
             InputError: the generator breaks its contract.
         """
-        answers: dict[int, Generation] = {}
+        numbers = count(1)
 
         def hear(place: int, generation: Generation) -> None:
-            answers[place] = generation
             if finished is not None:
                 finished(place, generation)
-            self._told(len(answers), len(prompts), generation)
-
-        def keep_only(place: int, generation: Generation) -> None:
-            keep(finished, place, generation)
+            self._told(next(numbers), len(prompts), generation)
 
         if prompts:
             self._told(0, len(prompts), None)
-        tell = Hearing(hear, keep_only)
-        ask_some(self.generator, prompts, range(len(prompts)), sampling=sampling, tell=tell)
-        return [answers[place] for place in range(len(prompts))]
+        tell = Hearing(hear, partial(keep, finished))
+        return ask_all(self.generator, prompts, sampling=sampling, tell=tell)
