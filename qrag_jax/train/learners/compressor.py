@@ -10,8 +10,6 @@ questions that were taken out of them. What is to be expected is told by documen
 either; then the chosen one is trained on all.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +37,9 @@ from qrag_jax.train.learners.compressor_data import (
     draw_batch,
     read_sections,
 )
+from qrag_jax.train.learners.fitting import deal_parts, documents_sha256, run_updates
 from qrag_jax.train.run_folder import open_log, open_runs
-from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
+from qrag_jax.train.trainer import Hooks, Plan, Report
 from qrag_jax.types import CountTokens, Embed, InputError, UsageError, check_fields
 
 MIN_DOCUMENTS = 3
@@ -220,28 +219,23 @@ def fit_sections(
 
 def describe_sections(documents: Sequence[HeadedDocument], sections: Sequence[Section]) -> dict[str, Any]:
     """What a compressor was trained on: numbers, and a digest of ids, texts and points."""
-    digest = hashlib.sha256()
-    for one in documents:
-        digest.update(json.dumps([one.id, one.text.texts(), [list(point) for point in one.points]]).encode())
     return {
         "num_documents": len(documents),
         "num_sections": len(sections),
         "num_sentences": sum(len(one.children) for one in sections),
-        "data_sha256": digest.hexdigest(),
+        "data_sha256": documents_sha256(documents),
     }
 
 
 def deal_sections(sections: Sequence[Section], num_parts: int, seed: int) -> Int[np.ndarray, " sections"]:
     """The part of each section: documents are dealt at random, so that no two parts share one."""
-    documents = sorted({one.document for one in sections})
-    if len(documents) < MIN_DOCUMENTS:
+    documents = [one.document for one in sections]
+    if (number := len(set(documents))) < MIN_DOCUMENTS:
         raise InputError(
-            f"{len(documents)} documents with a section of two sentences: a compressor needs at least 3, one to learn "
+            f"{number} documents with a section of two sentences: a compressor needs at least 3, one to learn "
             "from, one to choose by, and one that tells what to expect; give more"
         )
-    dealt = np.random.default_rng([seed, 1]).permutation(len(documents)) % min(num_parts, len(documents))
-    part_of = dict(zip(documents, dealt.tolist(), strict=True))
-    return np.array([part_of[one.document] for one in sections])
+    return deal_parts(documents, num_parts, seed)
 
 
 # --- updates ---------------------------------------------------------------------------------------------------------
@@ -276,7 +270,7 @@ def train_candidate(
     schedule = optax.cosine_decay_schedule(config.learning_rate, config.num_updates)
     optimiser = optax.adamw(schedule, weight_decay=candidate.strength)
 
-    def total(params: Params, batch: Batch) -> tuple[Array, dict[str, Array]]:
+    def total(params: Params, pool: tuple[()], batch: Batch) -> tuple[Array, dict[str, Array]]:
         found = jax.vmap(compress, in_axes=(None, 0, 0, 0))(params, batch.children, batch.num_tokens, batch.mask)
         metrics = {"distance": squared_distance(found, batch.targets)}
         if candidate.loss == "ranking":
@@ -284,22 +278,13 @@ def train_candidate(
         loss = sum(metrics.values(), start=jnp.zeros(()))
         return loss, {"loss": loss, **metrics}
 
-    def update(state: Any, batch: Batch) -> tuple[Any, dict[str, Array]]:
-        params, opt_state = state
-        gradient, metrics = jax.grad(total, has_aux=True)(params, batch)
-        step, opt_state = optimiser.update(gradient, opt_state, params)
-        return (optax.apply_updates(params, step), opt_state), metrics
-
     def batch(number: int) -> Batch:
         return draw_batch(sections, config.shape, config.seed, number)
 
     dim = sections[0].children.shape[1]
     params = init(jax.random.key(config.seed), candidate.kind, dim, config.hidden)
     plan = Plan(config.num_updates, config.log_every, config.num_updates)
-    own = [Hooks() if hooks is None else hooks]
-    trainer = Trainer(jit_update(update), batch, plan, own, report=report)
-    state, _ = trainer.run((params, optimiser.init(params)))
-    return jax.tree.map(np.asarray, state[0])
+    return run_updates(params, optimiser, total, batch, plan, Hooks() if hooks is None else hooks, report)
 
 
 # --- choice ----------------------------------------------------------------------------------------------------------

@@ -16,12 +16,12 @@ from qrag_jax.chunking.size.packing import cut_words, pack_spans
 from qrag_jax.chunking.strategies.distances import sentence_vectors
 from qrag_jax.chunking.tree.parent_vectors import FromTexts
 from qrag_jax.data.corpora.headed_documents import HeadedDocument
+from qrag_jax.train.learners.fitting import embedded_groups
 from qrag_jax.train.trainer import Report
 from qrag_jax.types import CountTokens, Embed
 
 MIN_CHILDREN = 2
 MIN_QUESTION_TOKENS = 8  # of a sentence that asks
-_EMBED_AT_A_TIME = 2_000  # sentences between two reports
 _CHILDREN_A_QUESTION = 4  # so many children for each that is taken out
 _LEAST_KEPT = 0.3  # share of the children that a batch has of a section, at least
 
@@ -99,14 +99,8 @@ def read_sections(
         targets: texts of sections -> what their vectors are to be near to.
     """
     found: list[Section] = []
-    total = sum(len(one.text) for one in documents)
-    first, done, waiting = 0, 0, 0
-    for number, one in enumerate(documents):
-        waiting += len(one.text)
-        if waiting >= _EMBED_AT_A_TIME or number == len(documents) - 1:
-            found += _read_group(documents, range(first, number + 1), embed, count, targets)
-            done, first, waiting = done + waiting, number + 1, 0
-            report("embed", done, total, {})
+    for numbers in embedded_groups(documents, report):
+        found += _read_group(documents, numbers, embed, count, targets)
     return found
 
 

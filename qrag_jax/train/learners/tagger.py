@@ -6,8 +6,6 @@ seen say which strength and which threshold find most points; the tagger of that
 How good it is to expect is told by parts whose strength and threshold were chosen on the other parts alone.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +34,11 @@ from qrag_jax.models.tagger.tagger import (
     scores,
     tagger_arrays,
 )
+from qrag_jax.train.learners.fitting import deal_parts, documents_sha256, embedded_groups, run_updates
 from qrag_jax.train.run_folder import open_log, open_runs
-from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
+from qrag_jax.train.trainer import Hooks, Plan, Report
 from qrag_jax.types import Embed, InputError, UsageError, check_fields
 
-_EMBED_AT_A_TIME = 2_000  # sentences between two reports
 _NO_PART = -1  # the part of a tagger that is trained on all
 
 
@@ -171,17 +169,11 @@ def read_documents(
     documents: Sequence[HeadedDocument], embed: Embed, report: Report = lambda *_: None
 ) -> list[ReadDocument]:
     """Embeds the sentences of documents, and looks at each."""
-    total = sum(len(one.text) for one in documents)
     found: list[ReadDocument] = []
-    first, done, waiting = 0, 0, 0
-    for number, last in enumerate(documents):
-        waiting += len(last.text)
-        if waiting >= _EMBED_AT_A_TIME or number == len(documents) - 1:
-            group = documents[first : number + 1]
-            vectors = vectors_of([one.text for one in group], embed)
-            found += [ReadDocument(one, own, read_gaps(one.text, own)) for one, own in zip(group, vectors, strict=True)]
-            done, first, waiting = done + waiting, number + 1, 0
-            report("embed", done, total, {})
+    for numbers in embedded_groups(documents, report):
+        group = [documents[number] for number in numbers]
+        vectors = vectors_of([one.text for one in group], embed)
+        found += [ReadDocument(one, own, read_gaps(one.text, own)) for one, own in zip(group, vectors, strict=True)]
     return found
 
 
@@ -225,24 +217,12 @@ def check_trainable(documents: Sequence[HeadedDocument]) -> None:
 
 def describe_documents(documents: Sequence[HeadedDocument]) -> dict[str, Any]:
     """What a tagger was trained on: numbers, and a digest of ids, texts and points."""
-    digest = hashlib.sha256()
-    for one in documents:
-        row = json.dumps([one.id, one.text.texts(), [list(point) for point in one.points]])
-        digest.update(row.encode())
     return {
         "num_documents": len(documents),
         "num_sentences": sum(len(one.text) for one in documents),
         "num_points": sum(len(one.points) for one in documents),
-        "data_sha256": digest.hexdigest(),
+        "data_sha256": documents_sha256(documents),
     }
-
-
-def deal_parts(ids: Sequence[str], num_parts: int, seed: int) -> Int[np.ndarray, " documents"]:
-    """The part of each document, at random, parts as equal as can be; views of one document, by its id, share one."""
-    distinct = list(dict.fromkeys(ids))
-    dealt = np.random.default_rng([seed, 1]).permutation(len(distinct)) % min(num_parts, len(distinct))
-    part_of = dict(zip(distinct, dealt.tolist(), strict=True))
-    return np.array([part_of[one] for one in ids])
 
 
 def _joined(documents: Sequence[HeadedDocument], gaps: Sequence[Gaps], parts: np.ndarray) -> _Rows:
@@ -303,29 +283,19 @@ def _train(rows: _Rows, config: TaggerConfig, hooks: Hooks, report: Report) -> P
     optimiser = optax.adam(optax.cosine_decay_schedule(config.learning_rate, config.num_updates))
     pool = jax.device_put((rows.gaps.features, rows.gaps.cues, rows.classes, rows.parts))
 
-    def update(state: Any, pool: Any, chosen: Array) -> tuple[Any, dict[str, Array]]:
-        params, opt_state = state
+    def total(params: Params, pool: Any, chosen: Array) -> tuple[Array, dict[str, Array]]:
         features, cues, classes, parts = (column[chosen] for column in pool)
         seen = parts[:, None] != unseen[None, :]
-
-        def total(params: Params) -> tuple[Array, Array]:
-            losses = tagging_losses(params, features, cues, classes, seen, jnp.asarray(strengths))
-            return losses.sum(), losses
-
-        gradient, losses = jax.grad(total, has_aux=True)(params)
-        step, opt_state = optimiser.update(gradient, opt_state, params)
-        return (optax.apply_updates(params, step), opt_state), {"loss": losses.mean()}
+        losses = tagging_losses(params, features, cues, classes, seen, jnp.asarray(strengths))
+        return losses.sum(), {"loss": losses.mean()}
 
     def batch(number: int) -> np.ndarray:
         order = np.random.default_rng([config.seed, 2, number]).permutation(len(rows.classes))
         return order[:size].astype(np.int32)
 
-    jitted = jit_update(update)
     params = init(rows.gaps.features.shape[1], len(strengths) * NUM_CLASSES)
     plan = Plan(config.num_updates, config.log_every, config.num_updates)
-    trainer = Trainer(lambda state, chosen: jitted(state, pool, chosen), batch, plan, [hooks], report=report)
-    state, _ = trainer.run((params, optimiser.init(params)))
-    return jax.tree.map(np.asarray, state[0])
+    return run_updates(params, optimiser, total, batch, plan, hooks, report, pool)
 
 
 # --- choice ----------------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from support.headed_documents import hashed_vectors, headed_document
 from qrag_jax.measures.boundary_scores import Judged, score_points
 from qrag_jax.models.tagger.predict import tagged_points
 from qrag_jax.models.tagger.tagger import NUM_CLASSES, load_tagger, tagger_arrays
+from qrag_jax.train.learners.fitting import deal_parts
 from qrag_jax.train.learners.tagger import (
     TaggerConfig,
     best_threshold,
-    deal_parts,
     fit_tagger,
     gold_classes,
     tagging_losses,
