@@ -83,6 +83,7 @@ def refused(qrag, *argv, code=2):
     return err
 
 
+@pytest.mark.slow
 def test_a_tagger_finds_the_sections_of_an_index(qrag):
     build(qrag, "--points", "tagger", "--tagger", "SHELF/tagger.npz")
     corpus = load_index("i")

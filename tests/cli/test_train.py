@@ -336,6 +336,7 @@ def test_resuming_nothing_needs_a_config(folder, capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_run_resumes_with_its_own_config(folder, index, capsys):
     assert train("--out", "run", "learner.gamma=0.9", *VECTORS) == 0
     before = (folder / "run" / "metrics.jsonl").read_bytes()

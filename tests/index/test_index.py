@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.encoders import random_encoder
 from support.indices import write_notes
+from support.tiers import slow_but
 
 from qrag_jax import open_index
 from qrag_jax.chunking.chunker import ChunkConfig
@@ -60,7 +61,7 @@ def opened(kind, encoder):
 KINDS = ("files", "documents", "index", "corpus", "saved corpus")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(["files", "saved corpus"], KINDS))
 def test_each_kind_finds_the_same(kind, place, encoder):
     with open_index("notes", encoder=encoder, chunking=PARTS) as plain, opened(kind, encoder) as index:
         assert isinstance(index, Retriever)

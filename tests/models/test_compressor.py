@@ -2,6 +2,7 @@ import jax
 import numpy as np
 import pytest
 from support.networks import np_jit
+from support.tiers import slow_but
 
 from qrag_jax.chunking.tree.parent_vectors import mean_of_children
 from qrag_jax.models import compressor as network
@@ -26,7 +27,7 @@ def trained(kind, seed=0):
 
 
 @pytest.mark.parametrize("kind", COMPRESSOR_KINDS)
-@pytest.mark.parametrize("number", [1, 2, 9])
+@pytest.mark.parametrize("number", slow_but([1, 9], [1, 2, 9]))
 def test_untrained_it_is_the_mean_by_tokens(kind, number):
     vectors, tokens, mask = family(number)
     found = compress(init(jax.random.key(3), kind, DIM, HIDDEN), vectors, tokens, mask)

@@ -315,7 +315,7 @@ def contexts_of(*chunks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("stop", [False, True])
 def test_one_beam_is_what_is_played(stop):
     """An index plays to the end; with a learned STOP the plan says beside its picks how many of them count."""
     index, asked = vector_index(stop)

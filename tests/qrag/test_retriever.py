@@ -109,15 +109,6 @@ def test_large_vectors_are_standardised_as_small_ones():
             np.testing.assert_allclose(found[name] / scale, expected[name], rtol=1e-5)
 
 
-def test_same_key_same_retriever(made):
-    mode = made[0].model.mode
-    again, _, _ = new_retriever(model_of(mode), ENV, TEXTS, jax.random.key(0))
-    other, _, _ = new_retriever(model_of(mode), ENV, TEXTS, jax.random.key(1))
-    jax.tree.map(np.testing.assert_array_equal, made[0].params, again.params)
-    different = [(a != b).any() for a, b in zip(*map(jax.tree.leaves, (made[0].params, other.params)), strict=True)]
-    assert any(different)
-
-
 def test_the_index_is_the_action_tower(made):
     retriever, rows, _ = made
     index = retriever.action_vectors(rows, TEXTS)

@@ -1,6 +1,5 @@
 """Documents that are small and become large, never end, or lead elsewhere."""
 
-import os
 import struct
 import zlib
 from collections.abc import Callable, Mapping
@@ -10,7 +9,6 @@ from support.documents import (
     encrypted_pdf,
     paragraph,
     pdf_of_objects,
-    picture,
     stream,
     tiny_docx,
     tiny_epub,
@@ -97,13 +95,6 @@ def epub_of_one_chapter_many_times() -> bytes:
     return tiny_epub({"a.xhtml": page}, ["a.xhtml"] * 100_000)
 
 
-def _docx_of_a_file(folder: Path) -> bytes:
-    """A picture that is a link to a file of this machine."""
-    (folder / "secret.png").write_text("canary")
-    body, members = picture((folder / "secret.png").as_uri(), is_external=True)
-    return tiny_docx(body, members)
-
-
 # Name of the file -> its bytes. Each is refused.
 REFUSED: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "DOCX: 200 KB become 65 MB of XML": ("a.docx", docx_of_much_xml),
@@ -144,8 +135,3 @@ def put(folder: Path, name: str, content: bytes) -> Path:
     path = folder / name
     path.write_bytes(content)
     return path
-
-
-def fifo(folder: Path) -> Path:
-    os.mkfifo(folder / "a.pdf")
-    return folder / "a.pdf"

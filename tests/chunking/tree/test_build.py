@@ -1,7 +1,5 @@
 """Trees from sections and points; collapse, level cap and refinement."""
 
-import re
-
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -26,10 +24,6 @@ _GAPS = ["", " ", "\n\n", "\u3000"]
 
 def characters(text: str) -> int:
     return len(text)
-
-
-def blank_lines(text: str) -> list[tuple[int, int]]:
-    return [match.span() for match in re.finditer(r"\S(?:[^\n]*\S)?", text)]
 
 
 def join(pieces: list[str], gaps: list[str]) -> SentenceText:

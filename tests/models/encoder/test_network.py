@@ -121,7 +121,11 @@ def numpy_encoder(config, params, tokens):
 
 
 @pytest.mark.parametrize(
-    ("family", "activation"), [("bert", "gelu"), ("bert", "gelu_tanh"), ("roberta", "gelu"), ("mpnet", "gelu")]
+    ("family", "activation"),
+    slow_but(
+        [("bert", "gelu"), ("mpnet", "gelu")],
+        [("bert", "gelu"), ("bert", "gelu_tanh"), ("roberta", "gelu"), ("mpnet", "gelu")],
+    ),
 )
 def test_matches_numpy_written_position_by_position(family, activation):
     config = config_of(family, activation=activation, max_positions=12)
@@ -185,7 +189,7 @@ def test_blocks_give_the_values_of_one_batch(n, tokens_per_block):
     np.testing.assert_allclose(blocks, run(CONFIG, params, tokens, lengths), atol=1e-6)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", slow_but(["mpnet"], FAMILIES))
 def test_packed_rows_give_the_values_of_one_batch(family):
     # 40 places: two and more rows share one of 80, blocks of two of them, the last blocks are skipped
     config = config_of(family, num_layers=1, max_positions=40)
@@ -251,15 +255,6 @@ def test_normalized_by_hand():
     np.testing.assert_allclose(
         np_jit(normalized)(np.array([[3, 4], [0, 0]], np.float32)), [[0.6, 0.8], [0.0, 0.0]], atol=1e-7
     )
-
-
-@pytest.mark.slow
-def test_same_key_same_parameters():
-    init = np_jit(init_encoder, static_argnums=1)
-    first, again = (init(jax.random.key(3), CONFIG) for _ in range(2))
-    chex.assert_trees_all_equal(first, again)
-    other = init(jax.random.key(4), CONFIG)
-    assert not np.array_equal(first["layer_0"]["query"]["kernel"], other["layer_0"]["query"]["kernel"])
 
 
 @pytest.mark.parametrize("family", NUM_TYPES)

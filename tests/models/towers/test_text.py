@@ -91,7 +91,7 @@ def row_of(rows, index):
     return np.asarray(rows.tokens)[index, : int(rows.lengths[index])].tolist()
 
 
-@pytest.mark.parametrize("chunk_window", [3, 64])
+@pytest.mark.parametrize("chunk_window", slow_but([3], [3, 64]))
 @pytest.mark.parametrize("num_taken", slow_but([0, 3], [0, 1, 3]))
 def test_states_encode_the_concatenated_tokens(num_taken, chunk_window):
     """The tower's state at step t is the encoding of the plain text, which was never padded."""
@@ -154,6 +154,7 @@ def test_towers_start_equal_in_buffers_of_their_own():
         assert state.unsafe_buffer_pointer() != action.unsafe_buffer_pointer()
 
 
+@pytest.mark.slow
 def test_towers_take_gradients_of_their_own():
     network = text_network()
     params = random_params(network)

@@ -24,7 +24,6 @@ NAMES = ("document", "section", "sentence")
 BEST, MEAN = Parents("best_child"), Parents("mean", of_children=mean_of_children)
 # Of each document two sections, of two sentences each, but the last one has one.
 TEXTS = ("red door.  blue key.\n\nrain rain.  sun.", "sun sun.  red key.\n\nblue door.")
-LEAVES = [2, 3, 5, 6]  # of the first
 SPANS = (  # start, end, level, parent, leaves
     (
         [0, 0, 0, 11, 22, 22, 34],

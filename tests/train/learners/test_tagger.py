@@ -76,15 +76,6 @@ def test_the_run_loads_as_the_same_tagger(fitted):
     assert tagged_points(again, hashed_vectors)(unseen) == tagged_points(tagger, hashed_vectors)(unseen)
 
 
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_tagger(fitted):
-    again = fit()
-    for name, array in tagger_arrays(fitted[0].tagger).items():
-        np.testing.assert_array_equal(tagger_arrays(again.tagger)[name], array)
-    other = fit(config=replace(QUICK, seed=1))
-    assert not np.array_equal(other.tagger.params["weights"], again.tagger.params["weights"])
-
-
 def test_a_run_folder_that_holds_a_run_is_refused(fitted):
     with pytest.raises(UsageError, match="holds a trained run already"):
         fit(out=fitted[1])

@@ -274,6 +274,7 @@ def test_padding_has_no_gradient():
     assert (gradient[:-1] != 0).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", slow_but(["soft"], ["soft", "expected", "hard"]))
 def test_gradients_are_finite_when_nothing_is_left_to_choose(value):
     """Documents of exactly T chunks, T = 3, and a top-k larger than what is left."""

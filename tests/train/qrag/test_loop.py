@@ -151,14 +151,6 @@ def test_a_run_over_texts_needs_its_folder_alone(mode, tmp_path, monkeypatch):
     assert any(changed)  # the trained towers were saved, not those that they started from
 
 
-@pytest.mark.slow
-def test_same_seed_same_run_bit_for_bit(run, tmp_path):
-    folder, config, retriever, _ = run
-    again = train(config, make_vectors_task(), tmp_path)
-    jax.tree.map(np.testing.assert_array_equal, retriever.params, again.params)
-    assert (tmp_path / "metrics.jsonl").read_bytes() == (folder / "metrics.jsonl").read_bytes()
-
-
 # --- held-out questions
 
 SCORES = [0.5, 0.5, 0.2]  # of updates 4, 8 and 9: the best one comes twice, and the last is not the best

@@ -18,6 +18,7 @@ from support.networks import (
     table_network,
     table_params,
 )
+from support.tiers import slow_but
 
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.train.optimise import ScheduleConfig
@@ -140,7 +141,7 @@ def by_definition(params, batch, env, key):
 
 
 @pytest.mark.parametrize("env", [EnvConfig(num_steps=3), EnvConfig(num_steps=3, positions="absolute", num_q_heads=2)])
-@pytest.mark.parametrize("num_gold", [2, 4])
+@pytest.mark.parametrize("num_gold", slow_but([2], [2, 4]))
 def test_the_loss_against_its_definition(env, num_gold):
     """Fewer gold chunks than steps, and more; documents of unequal length, some with a part of their gold only."""
     batch, params = make_batch(size=6, num_gold=num_gold), random_params(linear_network(), scale=0.2)
