@@ -111,16 +111,11 @@ def record_of(kind: type[R], values: object, where: str, order: Mapping[str, boo
         raise InputError(f"missing fields {missing}, unknown fields {unknown}; write the file again", file=where)
     hints = _hints(kind)
     try:
-        return kind(**nested_values({name: _of_json(name, value, hints.get(name)) for name, value in values.items()}))
+        own = {name: _of_json(name, value, hints.get(name)) for name, value in values.items()}
+        of_setting = {name: own.pop(name) for name in own.keys() & {one.name for one in fields(Setting)}}
+        return kind(setting=Setting(**of_setting), **own)
     except InputError as error:
         raise error.at(where) from error
-
-
-def nested_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a record from the values in its file: what is the setting's goes into one."""
-    names = {one.name for one in fields(Setting)}
-    setting = Setting(**{name: value for name, value in values.items() if name in names})
-    return {"setting": setting} | {name: value for name, value in values.items() if name not in names}
 
 
 def write_lines(path: str | os.PathLike, objects: Iterable[Mapping[str, Any]]) -> None:

@@ -96,7 +96,6 @@ def mean_interval(
         bounds: smallest and largest value that the measure can take.
     """
     _check_values("values", values, bounds)
-    _check_settings(confidence, num_resamples)
     mean = float(np.mean(values))
     if groups is None:
         sample, statistic, num_units, is_constant = (values,), np.mean, len(values), np.ptp(values) < _SAME
@@ -117,8 +116,6 @@ def ratio_interval(
     wholes: Num[np.ndarray, " m"],
     *,
     seed: int = 0,
-    confidence: float = _CONFIDENCE,
-    num_resamples: int = _NUM_RESAMPLES,
 ) -> Summary:
     """A share of sums, as micro F1 is, with a BCa bootstrap interval over what is summed: documents, questions.
 
@@ -135,12 +132,11 @@ def ratio_interval(
     wrong = np.flatnonzero(~((parts >= 0) & (parts <= wholes)))
     if wrong.size:
         raise InputError(f"parts[{wrong[0]}] = {parts[wrong[0]]} is no part of wholes[{wrong[0]}] = {wholes[wrong[0]]}")
-    _check_settings(confidence, num_resamples)
     share = float(_share_of_sums(parts, wholes))
     if len(parts) == 1 or not np.ptp(parts * wholes.sum() - parts.sum() * wholes):
-        low, high = constant_interval(share, len(parts), confidence=confidence)
+        low, high = constant_interval(share, len(parts))
     else:
-        low, high = _bootstrap((parts, wholes), _share_of_sums, seed, confidence, num_resamples)
+        low, high = _bootstrap((parts, wholes), _share_of_sums, seed, _CONFIDENCE, _NUM_RESAMPLES)
     return Summary(mean=share, low=min(low, share), high=max(high, share), n=len(parts))
 
 
@@ -191,14 +187,12 @@ def paired_difference(
     *,
     groups: Groups = None,
     seed: int = 0,
-    confidence: float = _CONFIDENCE,
-    num_resamples: int = _NUM_RESAMPLES,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> Difference:
     """Compare two methods on the same questions, question by question.
 
     The interval is the bootstrap of the differences (as `mean_interval`); the p-value is the two-sided sign-flip
-    permutation test, exact when few questions differ (2^m <= num_resamples), else from `num_resamples` draws. With
+    permutation test, exact when few questions differ (2^m <= 9,999), else from 9,999 draws. With
     groups the sum of each group's differences is flipped.
 
     Args:
@@ -213,20 +207,13 @@ def paired_difference(
     _check_values("second", second, bounds)
     differences = np.asarray(first, np.float64) - second
     width = bounds[1] - bounds[0]
-    interval = mean_interval(
-        differences,
-        groups=groups,
-        seed=seed,
-        confidence=confidence,
-        num_resamples=num_resamples,
-        bounds=(-width, width),
-    )
+    interval = mean_interval(differences, groups=groups, seed=seed, bounds=(-width, width))
     flipped = differences if groups is None else _sums_by_group(differences, groups)[0]
     return Difference(
         interval.mean,
         interval.low,
         interval.high,
-        _sign_flip_p_value(flipped, seed, num_resamples),
+        _sign_flip_p_value(flipped, seed),
         interval.n,
         better=int((differences > _SAME).sum()),
         worse=int((differences < -_SAME).sum()),
@@ -239,8 +226,6 @@ def no_harm(
     margin: float,
     *,
     groups: Groups = None,
-    seed: int = 0,
-    bounds: tuple[float, float] = (0.0, 1.0),
 ) -> Harm:
     """Whether the first method loses at most `margin` against the second: a test of non-inferiority at 5%.
 
@@ -252,16 +237,16 @@ def no_harm(
         first: the method that may do harm, one value a question.
         second: what it is compared with, the same questions in the same order (so m = n).
         margin: the loss that nobody minds, above 0, in the measure's own unit.
-        groups, seed, bounds: as of `paired_difference`.
+        groups: as of `paired_difference`.
 
     Returns:
         The paired difference with its 95% interval, the one-sided limit (`lowest`), and the verdict.
     """
     if not margin > 0:
         raise InputError(f"margin = {margin} must be above 0: no test excludes every loss")
-    difference = paired_difference(first, second, groups=groups, seed=seed, bounds=bounds)
-    differences, width = np.asarray(first, np.float64) - second, bounds[1] - bounds[0]
-    limits = mean_interval(differences, groups=groups, seed=seed, confidence=1 - 2 * LEVEL, bounds=(-width, width))
+    difference = paired_difference(first, second, groups=groups)
+    differences = np.asarray(first, np.float64) - second
+    limits = mean_interval(differences, groups=groups, confidence=1 - 2 * LEVEL, bounds=(-1.0, 1.0))
     units = differences if groups is None else _sums_by_group(differences, groups)[0]
     changed = int((np.abs(units) > _SAME).sum())
     if changed < FEWEST_CHANGED:
@@ -319,7 +304,7 @@ def holm_p_values(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _sign_flip_p_value(differences: Float[np.ndarray, " n"], seed: int, num_resamples: int) -> float:
+def _sign_flip_p_value(differences: Float[np.ndarray, " n"], seed: int) -> float:
     # Equal questions stay equal under every flip: without them the test is the same and often exact.
     changed = differences[np.abs(differences) > _SAME]
     if changed.size < 2:  # no flip at all, or one whose both signs are equally far from 0
@@ -331,7 +316,7 @@ def _sign_flip_p_value(differences: Float[np.ndarray, " n"], seed: int, num_resa
         np.sum,
         permutation_type="samples",
         vectorized=True,
-        n_resamples=num_resamples,
+        n_resamples=_NUM_RESAMPLES,
         batch=max(1, _BATCH_ELEMENTS // changed.size),
         rng=np.random.default_rng(seed),
     )
@@ -359,10 +344,3 @@ def _check_values(name: str, values: Float[np.ndarray, " n"], bounds: tuple[floa
     wrong = np.flatnonzero(~((values >= bounds[0] - _SAME) & (values <= bounds[1] + _SAME)))
     if wrong.size:
         raise InputError(f"{name}[{wrong[0]}] = {values[wrong[0]]} is outside [{bounds[0]}, {bounds[1]}]")
-
-
-def _check_settings(confidence: float, num_resamples: int) -> None:
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence = {confidence} must lie between 0 and 1")
-    if num_resamples < 1:
-        raise InputError(f"num_resamples = {num_resamples} must be at least 1")

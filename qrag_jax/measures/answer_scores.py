@@ -222,8 +222,7 @@ def rouge_l(answer: str, references: Sequence[str]) -> float:
         answer: a text without any token (blank, or signs only) has 0.
         references: texts with at least one token each.
     """
-    if not references:
-        raise InputError("a question without reference answers cannot be scored: leave it out, or give it one")
+    _check_references(references)
     for reference in references:
         if not bm25_tokens(reference):
             raise InputError(f"reference answer {reference[:60]!r} holds no word to compare with: leave it out")

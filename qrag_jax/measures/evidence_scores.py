@@ -121,10 +121,6 @@ def document_scores(documents: Sequence[str], relevant: Collection[str], k: int)
         relevant: ids of the documents that answer, at least one.
         k: at least 1; fewer chunks than k are taken as they are.
     """
-    if k < 1:
-        raise InputError(f"k {k}: give at least 1")
-    if not relevant:
-        raise InputError("relevant is empty: a question without relevant documents has no recall; leave it out")
     found, wanted = set(documents[:k]), set(relevant)
     return found_score(len(found & wanted), len(found), len(wanted))
 
@@ -167,8 +163,6 @@ class SentenceIndex:
 
 def index_sentences(text: str, sentences: Sequence[Span]) -> SentenceIndex:
     """Prepares the sentences of a document (ordered, disjoint, at least one) for `belonging` and `touched`."""
-    if not sentences:
-        raise InputError("no sentences: there is nothing to count evidence in")
     characters = measure_words(text, len)
     starts, ends = np.array(sentences, np.int64).T
     return SentenceIndex(starts, ends, characters.between(*_floats(starts, ends)), characters)
@@ -239,8 +233,6 @@ def evidence_scores(retrieved: Sequence[Set[Sentence]], gold: Set[Sentence], k: 
         gold: sentences that hold evidence, at least one.
         k: at least 1; fewer chunks than k are taken as they are.
     """
-    if k < 1:
-        raise InputError(f"k {k}: give at least 1")
     if not gold:
         raise InputError("gold is empty: a question without evidence has no recall; leave it out")
     right = {sentence for chunk in retrieved[:k] for sentence in gold & chunk}
@@ -316,8 +308,6 @@ def span_scores(
         measure_of: document id -> its tokens (`measure_tokens`); asked again and again, so it should
             remember.
     """
-    if min(ks, default=1) < 1:
-        raise InputError(f"ks {list(ks)}: give at least 1")
     gold: dict[str, list[Span]] = {}
     for document, spans in evidence:
         gold[document] = merge_spans([*gold.get(document, ()), *spans])

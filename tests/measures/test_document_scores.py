@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qrag_jax.measures.evidence_scores import FoundScore, document_scores, found_score, harmonic_mean
-from qrag_jax.types import InputError
 
 
 def test_distinct_documents_by_hand():
@@ -53,10 +52,3 @@ def test_shares_of_nothing():
     assert found_score(0, 0, 0) == FoundScore(0.0, 0.0, 0.0)
     assert harmonic_mean(0.0, 0.0) == 0.0
     assert harmonic_mean(0.5, 0.25) == harmonic_mean(0.25, 0.5) == pytest.approx(1 / 3)
-
-
-def test_refusals():
-    with pytest.raises(InputError, match="k 0: give at least 1"):
-        document_scores(["a"], ["a"], 0)
-    with pytest.raises(InputError, match="relevant is empty"):
-        document_scores(["a"], [], 1)

@@ -7,7 +7,7 @@ import numpy as np
 
 from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.types import Document, Span, UsageError
+from qrag_jax.types import Document, Span
 
 _GAP = " "  # as between two sentences: a blank line would show chunkers that read layout where the seams are
 
@@ -30,8 +30,6 @@ def stitch(task: StudyTask, num_sentences: int, seed: int, split: SplitSentences
         seed: of the order, together with the name of the task.
         split: counts the sentences of a part; where the task has sentences of its own, these count.
     """
-    if num_sentences < 1:
-        raise UsageError(f"stitch_sentences {num_sentences}: a positive number")
     order = named_rng(seed, task.name, "stitch").permutation(len(task.documents))
     shuffled = [task.documents[i] for i in order]
     counts = [len(task.sentences.get(document.id) or split(document.text)) for document in shuffled]

@@ -43,13 +43,9 @@ def compare_answers(task: str, records: Sequence[AnswerRecord], score: str = "f1
         Comparisons of the measure `answer_SCORE`, Holm's correction counting all of them together.
     """
     groups: dict[_Group, dict[str, float]] = {}
-    seen: set[tuple[_Group, str]] = set()
     for record in records:
         own = record.setting
         group = (own.protocol, own.method, own.beam_width)
-        if (group, record.query_id) in seen:
-            raise InputError(f"{task}: query {record.query_id} occurs twice under {own.method}: give one length")
-        seen.add((group, record.query_id))
         values = groups.setdefault(group, {})
         if score in record.scores:
             values[record.query_id] = record.scores[score]

@@ -35,6 +35,7 @@ from qrag_jax.llm.json_answers import Boolean, ListOf, Record, Text
 from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt, prompts_sha256
 from qrag_jax.llm.structured import Structured
 from qrag_jax.measures.answer_scores import GivenAnswer
+from qrag_jax.measures.evidence_scores import harmonic_mean
 from qrag_jax.types import Generation, Message, TextGenerator
 
 _MAX_CLAIMS = 60  # of one text
@@ -43,13 +44,11 @@ _CLAIMS = Record({"claims": ListOf(Text(1, 1_000), 0, _MAX_CLAIMS)})
 
 @dataclass(frozen=True)
 class ClaimScore:
-    """Measures of one answer, means over the judges, in [0, 1]; and how many claims it and its reference hold."""
+    """Measures of one answer, means over the judges, in [0, 1]."""
 
     precision: float
     recall: float
     f1: float
-    num_claims: int
-    num_reference_claims: int
 
 
 @dataclass(frozen=True)
@@ -215,8 +214,7 @@ def _score(
                 _measures(_share(precise, asked, judge_name(judges, n)), _share(recalled, asked, judge_name(judges, n)))
                 for n, asked in enumerate(verdicts)
             ]
-            precision, recall, f1 = (float(value) for value in np.mean(by_judge, axis=0))
-            score = ClaimScore(precision, recall, f1, len(precise.claims), len(recalled.claims))
+            score = ClaimScore(*(float(value) for value in np.mean(by_judge, axis=0)))
             found.append((score, tuple(own for _, _, own in by_judge)))
     if not found:
         raise _Unscored("no reference answer states anything that could be recalled")
@@ -234,8 +232,7 @@ def _share(check: _Check, asked: Mapping[_Check, Structured], judge: str) -> flo
 
 
 def _measures(precision: float, recall: float) -> tuple[float, float, float]:
-    both = precision + recall
-    return precision, recall, 2 * precision * recall / both if both else 0.0
+    return precision, recall, harmonic_mean(precision, recall)
 
 
 def _agreement(checks: Mapping[_Check, object], verdicts: Sequence[Mapping[_Check, Structured]]) -> Agreement:

@@ -132,8 +132,6 @@ def story_pool(
         rng: of the places of the facts and of the filler; consumed.
         num_chunks, chunk_sentences: the story and its filler have num_chunks * chunk_sentences sentences.
     """
-    if num_chunks < 1 or chunk_sentences < 1:
-        raise UsageError(f"num_chunks {num_chunks}, chunk_sentences {chunk_sentences}: at least 1 of each")
     hidden = hide_story(stories, number, filler, num_chunks * chunk_sentences, rng)
     ends = np.cumsum([len(sentence) + 1 for sentence in hidden.sentences])
     starts = ends - [len(sentence) + 1 for sentence in hidden.sentences]

@@ -133,19 +133,12 @@ def sums_by_minimum(
     return minima[::-1], sums[::-1]
 
 
-def overlap(fitted_on: Collection[str], reported: Sequence[str]) -> int:
-    """How many of the reported questions were among those that a threshold was fitted on.
+def check_apart(fitted_on: Collection[str], reported: Sequence[str]) -> None:
+    """A threshold is never fitted on the split that it reports: refuses questions that are in both.
 
     Args:
-        fitted_on: fingerprints of the questions of the calibration; opaque texts, equal for equal questions.
-        reported: fingerprints of the questions that are scored, one each.
+        fitted_on, reported: fingerprints of questions; opaque texts, equal for equal questions.
     """
-    known = frozenset(fitted_on)
-    return sum(fingerprint in known for fingerprint in reported)
-
-
-def check_apart(fitted_on: Collection[str], reported: Sequence[str]) -> None:
-    """A threshold is never fitted on the split that it reports: refuses questions that are in both."""
     if not fitted_on:
         raise UsageError("the threshold does not say which questions it was fitted on: calibrate it again")
     known = frozenset(fitted_on)

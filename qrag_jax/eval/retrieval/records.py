@@ -30,7 +30,6 @@ from qrag_jax.measures.facts import NOT_TAKEN, FactScores
 from qrag_jax.names import METHODS, PROTOCOLS
 from qrag_jax.types import InputError, check_fields
 
-# The fixed method names, in the order of tables and legends.
 _SLACK = 1e-9  # rounding between a mean and a bound that it may touch
 
 

@@ -1,13 +1,12 @@
 """Joined documents: every part once, texts and labels at their new place."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.stitch import named_rng, stitch
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.types import Document, UsageError
+from qrag_jax.types import Document
 
 
 def small_task(sizes, kind="documents", name="small"):
@@ -96,8 +95,3 @@ def test_streams_of_random_numbers():
     draws = [named_rng(*names).integers(1 << 60) for names in ((0, "a"), (1, "a"), (0, "b"), (0, "a", "b"), (-1, "a"))]
     assert len(set(draws)) == 5
     assert named_rng(0, "a").integers(1 << 60) == draws[0]
-
-
-def test_a_size_that_is_none():
-    with pytest.raises(UsageError, match="stitch_sentences 0: a positive number"):
-        stitch(small_task([1]), 0, 0, split_sentences)

@@ -1,11 +1,9 @@
 import numpy as np
-import pytest
 from support.answers import ANSWERED, FAILED, replace
 
 from qrag_jax.eval.answers.answering import compare_answers
 from qrag_jax.eval.retrieval.compare import format_comparisons
 from qrag_jax.measures.aggregate import holm_p_values, paired_difference
-from qrag_jax.types import InputError
 
 
 def make_records(method, values, protocol="fixed", beam_width=1):
@@ -54,8 +52,3 @@ def test_methods_without_a_common_question_are_not_compared():
 def test_bounds_are_no_methods():
     records = make_records("trained", [1.0, 0.0]) + make_records("gold_chunks", [1.0, 1.0], "none")
     assert compare_answers("t", records) == []
-
-
-def test_a_question_twice_is_refused():
-    with pytest.raises(InputError, match="t: query 0 occurs twice under bm25"):
-        compare_answers("t", make_records("bm25", [1.0]) * 2)

@@ -14,7 +14,6 @@ from qrag_jax.eval.retrieval.protocols import (
     keep,
     kept_by_oracle,
     kept_by_threshold,
-    overlap,
     scores_by_budget,
 )
 from qrag_jax.measures.facts import score_facts
@@ -231,11 +230,6 @@ def test_steps_that_a_short_context_cannot_fill_are_never_worth_keeping():
     chosen, gold = np.array([[0, 1], [0, 2]]), np.array([[True, True, False], [True, False, False]])
     best = calibrate_threshold(chosen, np.array([[0.9, 0.3], [0.8, -0.7]]), gold)
     assert (best.fact_f1, best.threshold) == (1.0, pytest.approx((0.3 - 0.7) / 2))
-
-
-def test_overlap_counts_reported_questions():
-    assert overlap({"a", "b", "c"}, ["b", "x", "c"]) == 2
-    assert overlap(["a"], ["b"]) == overlap([], ["b"]) == overlap(["a"], []) == 0
 
 
 def test_a_threshold_is_never_fitted_on_the_split_that_it_reports():

@@ -51,21 +51,18 @@ def encoder_flops(config: EncoderConfig, lengths: Sequence[int] | np.ndarray) ->
     return float(config.num_layers * (2 * tokens.sum() * (4 * d**2 + 2 * d * f) + 4 * np.square(tokens).sum() * d))
 
 
-def make_cost(
-    chunk_seconds: float, sentence_meter: Meter, chunk_meter: Meter, index_bytes: int, prices: Prices | None
-) -> Cost:
+def make_cost(chunk_seconds: float, sentence_meter: Meter, chunk_meter: Meter, index_bytes: int) -> Cost:
     """The cost of chunking documents and embedding their chunks, as if the strategy had run alone.
 
     Args:
         chunk_seconds: wall time of chunking, without embedding (`Meter.waited` taken off).
         sentence_meter: of what the strategy embedded to find borders.
         chunk_meter: of the vectors of its chunks.
-        prices: None leaves `dollars` None.
 
     Returns:
-        With `seconds` by "chunk", "embed_sentences" and "embed_chunks".
+        With `seconds` by "chunk", "embed_sentences" and "embed_chunks", without dollars.
     """
-    cost = Cost(
+    return Cost(
         seconds={
             "chunk": chunk_seconds,
             "embed_sentences": sentence_meter.seconds,
@@ -75,7 +72,6 @@ def make_cost(
         flops=sentence_meter.flops + chunk_meter.flops,
         index_bytes=index_bytes,
     )
-    return with_dollars(cost, prices)
 
 
 def with_dollars(cost: Cost, prices: Prices | None) -> Cost:

@@ -90,11 +90,6 @@ class FilledCorpus:
             ranking: (places among the chunks, scores), best first; as many as the largest budget has tokens, or all.
         """
         pieces = question_pieces(task, question)
-        if not any(normalise_answer(piece) for piece in pieces):
-            raise InputError(
-                f"{task.name}: question {question.id!r}: its evidence has no word: there is nothing to find; leave the "
-                "question out, or measure without budgets"
-            )
         for fill in contexts.fills:
             for budget in contexts.budgets:
                 if (context := self.fill(fill, ranking, budget)) is not None:
@@ -109,7 +104,13 @@ def question_pieces(task: StudyTask, question: StudyQuestion) -> list[str]:
     for part in question.evidence:
         spans.setdefault(part.document_id, []).append((part.start, part.end))
     found = (evidence_pieces(texts[name], task.sentences[name], own) for name, own in spans.items())
-    return [piece for pieces in found for piece in pieces]
+    pieces = [piece for pieces in found for piece in pieces]
+    if not any(map(normalise_answer, pieces)):
+        raise InputError(
+            f"{task.name}: question {question.id!r}: its evidence has no word: there is nothing to find; leave the "
+            "question out, or measure without budgets"
+        )
+    return pieces
 
 
 def section_points(task: StudyTask) -> PredictPoints | None:

@@ -9,7 +9,7 @@ word. So a range of large nodes has exactly as much to read as one of small ones
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from time import perf_counter
@@ -28,27 +28,13 @@ from qrag_jax.eval.study.cells.filled_contexts import known_points, question_pie
 from qrag_jax.eval.study.cells.run_cell import Tools
 from qrag_jax.eval.study.records import LevelCell, Part
 from qrag_jax.index.parent_texts import text_parents, window_vectors
-from qrag_jax.measures.answer_scores import normalise_answer
 from qrag_jax.measures.evidence_recall import evidence_recall
-from qrag_jax.search.context.pack import Budget, Context, fill_context
+from qrag_jax.search.context.pack import Budget, fill_context
 from qrag_jax.search.corpus import Corpus, MadeBy, ReportProgress, tree_corpus
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.search.levels.planners import score_profiles
-from qrag_jax.types import Cost, CountTokens, Embed, InputError
-
-
-@dataclass(frozen=True)
-class LevelRecall:
-    """Contexts of every range, question and budget.
-
-    Attributes:
-        recall: float64 [questions, ranges, budgets], evidence recall.
-        sent: int64, likewise, tokens of the context.
-    """
-
-    recall: Float[np.ndarray, "questions ranges budgets"]
-    sent: Int[np.ndarray, "questions ranges budgets"]
+from qrag_jax.types import Cost, CountTokens, Embed
 
 
 class LevelContexts:
@@ -60,33 +46,19 @@ class LevelContexts:
         Args:
             corpus: of trees of the task's documents.
         """
-        self.corpus, self.task, self.budgets = corpus, task, tuple(budgets)
+        self.corpus, self.budgets = corpus, tuple(budgets)
         count_word = cache(count)
         self._count = cache(lambda text: sum(count_word(word) for word in text.split()))
-        self._pieces = cache(self._find_pieces)
-        self._of_question = {question.id: question for question in task.questions}
-
-    def fill(self, ranked: Ranked, budget: int) -> Context:
-        """The context of a ranking, filled to the token."""
-        return fill_context(self.corpus, ranked, Budget(budget, self._count, max_notes=0, cut_last=True))
+        self._pieces = cache(lambda question: question_pieces(task, question))
 
     def recalls(self, question: StudyQuestion, ranked: Ranked) -> tuple[list[float], list[int]]:
-        """(evidence recall, tokens sent) at every budget."""
-        pieces, found, sent = self._pieces(question.id), [], []
+        """(evidence recall, tokens sent) at every budget, of contexts that are filled to the token."""
+        pieces, found, sent = self._pieces(question), [], []
         for budget in self.budgets:
-            context = self.fill(ranked, budget)
+            context = fill_context(self.corpus, ranked, Budget(budget, self._count, max_notes=0, cut_last=True))
             found.append(evidence_recall(pieces, "\n".join(passage.text for passage in context.passages)))
             sent.append(context.num_tokens)
         return found, sent
-
-    def _find_pieces(self, question_id: str) -> list[str]:
-        pieces = question_pieces(self.task, self._of_question[question_id])
-        if not any(normalise_answer(piece) for piece in pieces):
-            raise InputError(
-                f"{self.task.name}: question {question_id!r}: its evidence has no word: there is nothing to find; "
-                "leave the question out, or measure without budgets"
-            )
-        return pieces
 
 
 def level_recall(
@@ -98,8 +70,8 @@ def level_recall(
     *,
     scope: str = "corpus",
     progress: ReportProgress | None = None,
-) -> LevelRecall:
-    """The recall of contexts from every range.
+) -> tuple[Float[np.ndarray, "questions ranges budgets"], Int[np.ndarray, "questions ranges budgets"]]:
+    """(evidence recall, tokens sent) of contexts from every range.
 
     Args:
         scope: `corpus`, or `document`: a question searches its relevant documents alone.
@@ -115,7 +87,7 @@ def level_recall(
             recall[row, column], sent[row, column] = contexts.recalls(question, ranked)
         if progress is not None:
             progress(row + 1, len(questions))
-    return LevelRecall(recall, sent)
+    return recall, sent
 
 
 def make_parents(way: str, embed: Embed, tools: Tools) -> Parents:
@@ -178,7 +150,9 @@ def run_levels(
     cells = []
     for part, side in parts.items():
         contexts = LevelContexts(corpus, side, budgets, encoder.count)
-        found = level_recall(index, contexts, side.questions, questions[part], ranges, scope=scope, progress=progress)
+        recall, sent = level_recall(
+            index, contexts, side.questions, questions[part], ranges, scope=scope, progress=progress
+        )
         profiles = score_profiles(index, [question.text for question in side.questions], questions[part])
         cells.append(
             LevelCell(
@@ -191,10 +165,10 @@ def run_levels(
                 num_documents=len(corpus.documents),
                 built_tokens=tuple(map(index.built_tokens, ranges)),
                 num_vectors=tuple(map(index.num_vectors, ranges)),
-                recall=_nested(found.recall),
-                sent=_nested(found.sent),
+                recall=_nested(recall),
+                sent=_nested(sent),
                 profiles=_nested(profiles),
-                cost=make_cost(seconds, Meter(), meter, num_bytes, None),
+                cost=make_cost(seconds, Meter(), meter, num_bytes),
             )
         )
     return cells

@@ -60,9 +60,6 @@ def run_config(
     Returns:
         One result a part; each carries the cost of the whole corpus.
     """
-    corpora = [tuple(document.id for document in task.documents) for task in parts.values()]
-    if len(set(corpora)) != 1:
-        raise InputError(f"{len(set(corpora))} corpora: parts that are run together share their documents")
     task = next(iter(parts.values()))
     corpus = study_corpus(task.documents, config, tools, progress, section_points(task))
     tokens = [chunk.num_tokens for chunk in corpus.nodes]
@@ -128,7 +125,7 @@ def study_corpus(
         cut,
         vectors=vectors,
         made_by=MadeBy(config, encoder.model, encoder.fingerprint),
-        cost=make_cost(seconds, sentences, whole, vectors.nbytes, None),
+        cost=make_cost(seconds, sentences, whole, vectors.nbytes),
         num_beyond_window=num_beyond,
     )
 

@@ -50,8 +50,6 @@ class SentenceCache:
 
     def put(self, fingerprint: str, texts: Sequence[str], vectors: np.ndarray, cost: Meter) -> None:
         """Keeps the vectors of a call, float32 [n, dim], and what it cost."""
-        if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype != np.float32:
-            raise InputError(f"vectors {vectors.dtype} {list(vectors.shape)}: expected float32 [{len(texts)}, dim]")
         if not np.isfinite(vectors).all():
             raise InputError("vectors: not finite; nothing is kept of them")
         path = self.path(fingerprint, texts)

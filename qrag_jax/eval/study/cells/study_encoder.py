@@ -178,9 +178,6 @@ class StudyEncoder:
             late: of the strategy `late`, None for all others.
             progress: called with (chunks or windows done, in all).
         """
-        for chunk in chunks:
-            if chunk.document_id not in texts:
-                raise InputError(f"chunk {chunk.id}: its document {chunk.document_id!r} is not among the texts")
         if late is not None:
             return self._late_vectors(texts, chunks, meter, late, progress), 0
         beyond = [chunk.num_tokens + _NUM_SPECIAL > self.window for chunk in chunks]

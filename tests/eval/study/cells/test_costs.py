@@ -37,13 +37,13 @@ def test_meters_add_up():
 
 def test_a_cost_keeps_the_stages_apart_and_adds_the_rest():
     sentences, chunks = Meter(2.0, 1_000, 1e6, 50, 0, 0.1), Meter(3.0, 400, 2e6, 7, 0, 3.0)
-    cost = make_cost(0.5, sentences, chunks, 10_752, None)
+    cost = make_cost(0.5, sentences, chunks, 10_752)
     assert cost == Cost({"chunk": 0.5, "embed_sentences": 2.0, "embed_chunks": 3.0}, 1_400, 3e6, 10_752)
     assert cost.dollars is None
 
 
 def test_a_cost_with_prices_has_dollars():
     meter = Meter(1799.5, 1, 1.0, 1)
-    cost = make_cost(1.0, meter, meter, 0, Prices(compute_per_hour=3.0))
+    cost = with_dollars(make_cost(1.0, meter, meter, 0), Prices(compute_per_hour=3.0))
     assert cost.dollars == pytest.approx(3.0)
     assert with_dollars(cost, Prices()).dollars == 0 and with_dollars(cost, None).dollars is None

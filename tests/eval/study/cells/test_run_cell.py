@@ -159,8 +159,6 @@ def test_progress_never_goes_back_and_ends_at_1(tmp_path, config):
 
 def test_refusals(tmp_path):
     tools = make_tools(tmp_path)
-    with pytest.raises(InputError, match="2 corpora: parts that are run together share their documents"):
-        run(BY_LINE, TASK, tools, dev=make_task())
     with pytest.raises(InputError, match="blank: empty document"):
         study_corpus([Document("blank", " \n")], BY_LINE, tools)
     with pytest.raises(UsageError, match="max_tokens"):

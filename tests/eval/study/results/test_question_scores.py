@@ -154,13 +154,6 @@ def test_evidence_that_no_sentence_holds_is_refused(evidence, message):
         score_questions(task, FOUND[:1], (1,), one)
 
 
-def test_means_of_nothing_are_refused():
-    with pytest.raises(InputError, match="f1@5: no question to take the mean of"):
-        headline_means({"f1@5": np.zeros(0)}, [5])
-    with pytest.raises(InputError, match="k 3: neither was scored; there are recall@5"):
-        headline_means({"recall@5": np.zeros(2)}, [3])
-
-
 def passage(document, start, end, folder="", change=""):
     text = next(one.text for one in DOCUMENTS if one.id == document)[start:end] + change
     place = Place(f"{folder}{document}", start, end, 1)
