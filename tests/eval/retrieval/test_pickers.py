@@ -72,18 +72,16 @@ def random_encoder(config):
 
 def brute_force(retriever, chunks, questions, contexts, num_steps):
     """Question by question and step by step: states from the tower, rotations and scores in NumPy."""
-    env, table = retriever.env, VectorRows(jnp.asarray(chunks))
-    actions = np.asarray(retriever.network.actions(retriever.params, table))
+    env, table = retriever.env, VectorRows(chunks)
+    actions = np.asarray(jax.jit(retriever.network.actions)(retriever.params, table))
     states = jax.jit(retriever.network.states)
     chosen, scores = [], []
     for question, row in zip(contexts.questions, contexts.chunks, strict=True):
         length = int((row >= 0).sum())
         picks, values = [], []
         for _ in range(num_steps):
-            taken = jnp.asarray(row[sorted(picks)], jnp.int32)[None]
-            state = np.asarray(
-                states(retriever.params, VectorRows(jnp.asarray(questions[question])[None]), table, taken)
-            )[0]
+            taken = row[sorted(picks)].astype(np.int32)[None]
+            state = np.asarray(states(retriever.params, VectorRows(questions[question][None]), table, taken))[0]
             q = {}
             for slot in set(range(length)) - set(picks):
                 position = position_by_definition(env.positions, slot, picks, length)

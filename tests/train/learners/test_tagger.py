@@ -95,6 +95,9 @@ def in_32_bits(x):
     return jnp.asarray(x.astype({"f": np.float32, "i": np.int32}.get(x.dtype.kind, x.dtype)))
 
 
+losses = jax.jit(tagging_losses)
+
+
 def slow_losses(params, features, cues, classes, seen, strengths):
     """The equation, tagger by tagger and gap by gap."""
     found = []
@@ -115,9 +118,8 @@ def test_the_loss_and_its_gradient_are_those_of_a_slow_reading():
     params, *rows = random_problem()
     on_device = [in_32_bits(x) for x in rows]
     as_jax = jax.tree.map(in_32_bits, params)
-    loss = lambda params: tagging_losses(params, *on_device)  # noqa: E731
-    np.testing.assert_allclose(loss(as_jax), slow_losses(params, *rows), rtol=1e-5)
-    gradient = jax.grad(lambda params: loss(params).sum())(as_jax)
+    np.testing.assert_allclose(losses(as_jax, *on_device), slow_losses(params, *rows), rtol=1e-5)
+    gradient = jax.jit(jax.grad(lambda params: tagging_losses(params, *on_device).sum()))(as_jax)
     step = 1e-5
     for name, place in (("weights", (2, 5)), ("cues", (3, 9)), ("bias", (0,)), ("weights", (4, 11))):
         sides = []
@@ -132,10 +134,10 @@ def test_taggers_side_by_side_are_taggers_alone():
     params, *rows = random_problem()
     params = jax.tree.map(in_32_bits, params)
     *rows, seen, strengths = [in_32_bits(x) for x in rows]
-    together = tagging_losses(params, *rows, seen, strengths)
+    together = losses(params, *rows, seen, strengths)
     for m in range(3):
         own = {name: array[..., 4 * m : 4 * m + 4] for name, array in params.items()}
-        alone = tagging_losses(own, *rows, seen[:, m : m + 1], strengths[m : m + 1])
+        alone = losses(own, *rows, seen[:, m : m + 1], strengths[m : m + 1])
         assert float(alone[0]) == pytest.approx(float(together[m]), rel=1e-5)
 
 
