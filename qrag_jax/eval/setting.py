@@ -113,7 +113,7 @@ def record_of(kind: type[R], values: object, where: str, order: Mapping[str, boo
     try:
         own = {name: _of_json(name, value, hints.get(name)) for name, value in values.items()}
         of_setting = {name: own.pop(name) for name in own.keys() & {one.name for one in fields(Setting)}}
-        return kind(setting=Setting(**of_setting), **own)
+        return kind(**{"setting": Setting(**of_setting), **own})
     except InputError as error:
         raise error.at(where) from error
 
