@@ -50,12 +50,7 @@ class Estimate:
     completion_tokens: int = 0
 
     def __add__(self, other: "Estimate") -> "Estimate":
-        return Estimate(
-            self.num_calls + other.num_calls,
-            self.prompt_tokens + other.prompt_tokens,
-            self.new_prompt_tokens + other.new_prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-        )
+        return Estimate(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
     def dollars(self, prices: Prices) -> float:
         """By the prices of the language model."""

@@ -277,8 +277,7 @@ class _Builder:
         prompts = []
         for number, _, (start, end) in sections:
             text = readable(self.documents[number].text.text[start : min(end, start + self.config.section_chars)])
-            mark, fenced = fence([text], "section")
-            prompts.append(self.templates["hicbench_summary"].fill(mark=mark, passage=fenced))
+            prompts.append(self._prompt("hicbench_summary", "passage", [text]))
         lines: dict[int, list[str]] = {}
         for (number, title, _), value in zip(sections, self._ask("summaries", prompts, _SUMMARY), strict=True):
             said = " ".join(value["summary"].split()) if value is not None else ""
@@ -287,10 +286,10 @@ class _Builder:
 
     def questions(self, tried: Sequence[BuiltQuestion], summaries: Mapping[int, str]) -> list[BuiltQuestion]:
         """Those for which the model asked something and gave an answer."""
-        prompts = []
-        for one in tried:
-            mark, blocks = fence([summaries.get(one.document, ""), *self._texts(one)], "section")
-            prompts.append(self.templates["hicbench_question"].fill(mark=mark, blocks=blocks))
+        prompts = [
+            self._prompt("hicbench_question", "blocks", [summaries.get(one.document, ""), *self._texts(one)])
+            for one in tried
+        ]
         kept = []
         for one, value in zip(tried, self._ask("questions", prompts, _QUESTION), strict=True):
             if value is None:
@@ -307,12 +306,8 @@ class _Builder:
         for one, spans in zip(asked, sentences, strict=True):
             text = self.documents[one.document].text.text
             lines = [f"{n}: {readable(' '.join(text[a:b].split()))}" for n, (a, b) in enumerate(spans)]
-            mark, fenced = fence(["\n".join(lines)], "section", beside=[one.question, one.answer])
-            prompts.append(
-                self.templates["hicbench_evidence"].fill(
-                    mark=mark, lines=fenced, question=one.question, answer=one.answer
-                )
-            )
+            said = {"question": one.question, "answer": one.answer}
+            prompts.append(self._prompt("hicbench_evidence", "lines", ["\n".join(lines)], **said))
         seen = [Counter[int]() for _ in asked]
         for draw in range(self.config.num_draws):
             for votes, value in zip(seen, self._ask("evidence", prompts, _SENTENCES, draw), strict=True):
@@ -331,10 +326,7 @@ class _Builder:
 
     def facts(self, asked: Sequence[BuiltQuestion]) -> list[BuiltQuestion]:
         """Those whose answer states something."""
-        prompts = []
-        for one in asked:
-            mark, block = fence([one.answer], "section", beside=[one.question])
-            prompts.append(self.templates["claims"].fill(mark=mark, question=one.question, text=block))
+        prompts = [self._prompt("claims", "text", [one.answer], question=one.question) for one in asked]
         kept = []
         for one, value in zip(asked, self._ask("facts", prompts, _FACTS), strict=True):
             facts = tuple(dict.fromkeys(" ".join(fact.split()) for fact in value["claims"])) if value else ()
@@ -377,8 +369,12 @@ class _Builder:
 
     def _check(self, one: BuiltQuestion, answer: str) -> tuple[Message, ...]:
         listed = "\n".join(f"{number}. {fact}" for number, fact in enumerate(one.facts, 1))
-        mark, blocks = fence([readable(answer), listed], "section", beside=[one.question])
-        return self.templates["entailment"].fill(mark=mark, question=one.question, blocks=blocks)
+        return self._prompt("entailment", "blocks", [readable(answer), listed], question=one.question)
+
+    def _prompt(self, name: str, field: str, texts: Sequence[str], **values: str) -> tuple[Message, ...]:
+        """The conversation of a template, whose `field` are these texts between marks."""
+        mark, fenced = fence(texts, "section", beside=list(values.values()))
+        return self.templates[name].fill(mark=mark, **{field: fenced}, **values)
 
     def _ask(
         self, stage: str, prompts: Sequence[tuple[Message, ...]], form: AnswerForm, draw: int | None = None

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from qrag_jax.annotate.ask_chunks import Desk, Estimate, Progressed, prompt_tokens
 from qrag_jax.annotate.numbered_lines import MAX_RISING, Answer, Lines, RowsForm, good_rows, number_lines
-from qrag_jax.annotate.windows import PointsReading, Walk, read_windows
+from qrag_jax.annotate.windows import PointsReading, Walk, lines_prompt, read_windows
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.boundaries import Point, PredictPoints
 from qrag_jax.llm.calls import takes_grammar
-from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
+from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.types import CountTokens, Message, Sampling, TextGenerator, check_fields
 
 _PROMPT = "hichunk"
@@ -197,8 +197,8 @@ def estimate_hichunk(
     """
     config = config or HiChunkConfig()
     template = load_prompt(_PROMPT, config.prompts)
-    around = prompt_tokens(lines_prompt(template, "", 0, 0), count)
-    shared = prompt_tokens(lines_prompt(template, "", 0, 0)[:-1], count)
+    empty = lines_prompt(template, "", first=0, last=0)
+    around, shared = (prompt_tokens(part, count) for part in (empty, empty[:-1]))
     total = Estimate()
     for text in texts:
         lines = _lines(text, count, config)
@@ -242,16 +242,4 @@ def _max_windows(lines: Lines, config: HiChunkConfig) -> int:
 
 def _window_prompt(template: PromptTemplate, walk: Walk, config: HiChunkConfig) -> tuple[Message, ...]:
     shown, _ = window(walk, config)
-    return lines_prompt(template, walk.lines.written(shown), len(walk.residual), len(shown) - 1)
-
-
-def lines_prompt(template: PromptTemplate, lines: str, first: int, last: int) -> tuple[Message, ...]:
-    """The conversation about a window.
-
-    Args:
-        template: `hichunk`, ours or the user's.
-        lines: as `Lines.written` gives them.
-        first, last: numbers of the new ones.
-    """
-    mark, fenced = fence([lines], "lines")
-    return template.fill(mark=mark, lines=fenced, first=str(first), last=str(last))
+    return lines_prompt(template, walk.lines.written(shown), first=len(walk.residual), last=len(shown) - 1)

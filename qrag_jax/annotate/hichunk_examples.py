@@ -16,8 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from qrag_jax.annotate.hichunk import RESIDUAL_SHARE, lines_prompt
+from qrag_jax.annotate.hichunk import RESIDUAL_SHARE
 from qrag_jax.annotate.numbered_lines import LEVELS, Lines, Row, format_rows, number_lines
+from qrag_jax.annotate.windows import lines_prompt
 from qrag_jax.data.corpora.headed_documents import HeadedDocument
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
@@ -199,7 +200,7 @@ def _windows(
         shown = [*residual, *range(first, stop)]
         new = range(len(residual), len(shown))
         rows = [Row(n, units[shown[n]].level, units[shown[n]].is_title) for n in new if units[shown[n]].level]
-        prompt = lines_prompt(template, lines.written(shown), len(residual), len(shown) - 1)
+        prompt = lines_prompt(template, lines.written(shown), first=len(residual), last=len(shown) - 1)
         messages = (*prompt, Message("assistant", format_rows(rows)))
         yield Example(document, kind, messages, len(residual), len(shown), tuple(rows))
         first, residual = stop, _residual(units[:stop], lines, most, config, rng)

@@ -17,10 +17,10 @@ import numpy as np
 
 from qrag_jax.annotate.ask_chunks import Desk, Estimate, Progressed, prompt_tokens
 from qrag_jax.annotate.numbered_lines import NO_ROWS, OUT_OF_RANGE, Lines, number_lines
-from qrag_jax.annotate.windows import PointsReading, Walk, read_windows
+from qrag_jax.annotate.windows import PointsReading, Walk, lines_prompt, read_windows
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.boundaries import Point, PredictPoints, starts_paragraph
-from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
+from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.types import CountTokens, Grammar, InputError, Message, Regex, Sampling, TextGenerator, check_fields
 
 _PROMPT = "lumber"
@@ -147,7 +147,8 @@ def estimate_lumber(texts: Sequence[SentenceText], count: CountTokens, config: L
     """
     config = config or LumberConfig()
     template = load_prompt(_PROMPT, config.prompts)
-    around, shared = (prompt_tokens(part, count) for part in (_prompt(template, "", 0), _prompt(template, "", 0)[:-1]))
+    empty = lines_prompt(template, "", last=0)
+    around, shared = (prompt_tokens(part, count) for part in (empty, empty[:-1]))
     total = Estimate()
     for text in texts:
         lines = _lines(text, _paragraph_starts(text), count, config)
@@ -172,9 +173,4 @@ def _lines(text: SentenceText, starts: Sequence[int], count: CountTokens, config
 
 def _window_prompt(template: PromptTemplate, walk: Walk, config: LumberConfig) -> tuple[Message, ...]:
     stop = walk.lines.stop(walk.first, config.window_tokens)
-    return _prompt(template, walk.lines.written(range(walk.first, stop)), stop - walk.first - 1)
-
-
-def _prompt(template: PromptTemplate, lines: str, last: int) -> tuple[Message, ...]:
-    mark, fenced = fence([lines], "lines")
-    return template.fill(mark=mark, lines=fenced, last=str(last))
+    return lines_prompt(template, walk.lines.written(range(walk.first, stop)), last=stop - walk.first - 1)

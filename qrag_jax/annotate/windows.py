@@ -8,6 +8,7 @@ from typing import Any
 from qrag_jax.annotate.ask_chunks import AnswerForm, Desk, Progressed, Reading
 from qrag_jax.annotate.numbered_lines import Lines
 from qrag_jax.chunking.tree.boundaries import Point, TextFault
+from qrag_jax.llm.prompts import PromptTemplate, fence
 from qrag_jax.types import Message
 
 
@@ -120,3 +121,15 @@ def _progress_by_lines(now: Sequence[Walk], progress: Progressed | None) -> Prog
         return None
     of = sum(len(one.lines) for one in now)
     return lambda stage, done, total, generation: progress("lines", sum(one.first for one in now), of, generation)
+
+
+def lines_prompt(template: PromptTemplate, lines: str, **numbers: int) -> tuple[Message, ...]:
+    """The conversation about a window.
+
+    Args:
+        template: that asks, ours or the user's.
+        lines: as `Lines.written` gives them.
+        numbers: of lines, by their names in the template.
+    """
+    mark, fenced = fence([lines], "lines")
+    return template.fill(mark=mark, lines=fenced, **{name: str(number) for name, number in numbers.items()})

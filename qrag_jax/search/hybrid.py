@@ -1,7 +1,8 @@
 """Retrieval in one step over a corpus: by meaning, by words, or by both together."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,6 +17,7 @@ from qrag_jax.types import Embed, Note, UsageError
 _RANK_CONSTANT = 60.0
 WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/results/own_documents
 _FUSED_DIGITS = 15  # ranks a thousand places down differ by 1e-6, a hundred thousand down by 1e-10
+SomeRanked = TypeVar("SomeRanked", bound="Ranked")
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,9 @@ class Ranked:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def first(self, number: int | None) -> "Ranked":
+    def first(self: SomeRanked, number: int | None) -> SomeRanked:
         """The best of them; None is all."""
-        return Ranked(self.ids[:number], self.scores[:number])
+        return replace(self, ids=self.ids[:number], scores=self.scores[:number])
 
     def notes_of(self, node: int) -> tuple[Note, ...]:
         """The notes by which a node was found, best first: none where nobody looked at notes."""

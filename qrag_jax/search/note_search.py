@@ -19,7 +19,7 @@ import warnings
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -156,8 +156,7 @@ class NotedCorpus:
             fitting = self.fitting(range(len(self.notes)), max_share)
             vectors = self.corpus.unit_vectors.copy()
             if fitting:
-                texts = [self.text_with(leaf, places) for leaf, places in fitting.items()]
-                vectors[list(fitting)] = _embed_with_notes(embed, texts)
+                vectors[list(fitting)] = _embed_with_notes(embed, self, fitting)
             self._kept[max_share] = vectors, _joined(fitting)
         return self._kept[max_share]
 
@@ -201,10 +200,6 @@ class NotedRanked(Ranked):
     noted: NotedCorpus
     telling: Int[np.ndarray, " _"]
     by_words: bool = False
-
-    def first(self, number: int | None) -> "NotedRanked":
-        """The best of them; None is all."""
-        return replace(self, ids=self.ids[:number], scores=self.scores[:number])
 
     def notes_of(self, node: int) -> tuple[Note, ...]:
         """The notes of a node that count for the question, best first, no text twice; none where the text alone did.
@@ -435,13 +430,15 @@ def _mode_scores(
     changed = noted.fitting(chosen.tolist(), config.max_share)
     if changed:
         own = own.copy()
-        texts = [noted.text_with(leaf, places) for leaf, places in changed.items()]
-        own[list(changed)] = _cosines(_embed_with_notes(embed, texts), asked)
+        own[list(changed)] = _cosines(_embed_with_notes(embed, noted, changed), asked)
     return own, _joined(changed)
 
 
-def _embed_with_notes(embed: Embed, texts: Sequence[str]) -> Float[np.ndarray, "n dim"]:
+def _embed_with_notes(
+    embed: Embed, noted: NotedCorpus, fitting: Mapping[int, Sequence[int]]
+) -> Float[np.ndarray, "n dim"]:
     """Unit vectors of chunks with notes in them; an `Encoder` that cuts one is warned of."""
+    texts = [noted.text_with(leaf, places) for leaf, places in fitting.items()]
     before = embed.counts.num_texts_cut if isinstance(embed, Encoder) else 0
     vectors = unit_rows(embed_texts(embed, texts))
     if isinstance(embed, Encoder) and embed.counts.num_texts_cut > before:

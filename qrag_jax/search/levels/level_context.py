@@ -28,10 +28,6 @@ class LevelRanked(Ranked):
 
     leaf_scores: Float[np.ndarray, " leaves"]
 
-    def first(self, number: int | None) -> "LevelRanked":
-        """The best of them; None is all."""
-        return LevelRanked(self.ids[:number], self.scores[:number], self.leaf_scores)
-
 
 def fill_levels(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
     """Takes the best nodes until one does not fit, and of that one its best leaves.
