@@ -81,7 +81,7 @@ def test_a_note_has_no_more_tokens_than_its_passage_and_never_takes_the_room_of_
     for room, held in ((8 + 3 + 8, 0), (8 + 3 + 9, 1)):
         assert len(fill_context(CORPUS, found(2, notes=[NAMED]), Budget(room, count)).notes) == held
     assert not fill_context(CORPUS, found(2, notes=[NAMED]), Budget(99, count, max_notes=0)).notes
-    with pytest.raises(UsageError, match="max_notes -1: 0 or more"):
+    with pytest.raises(UsageError, match="max_notes -1: at least 0"):
         Budget(9, count, max_notes=-1)
 
 
