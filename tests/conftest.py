@@ -28,7 +28,7 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
     given = os.environ.get("XLA_FLAGS", "")  # behind ours: the last one counts
     os.environ["XLA_FLAGS"] = " ".join([*fast_flags(), "--xla_force_host_platform_device_count=8", given]).strip()
 # Tests that write wait for the disk, where there is no memory to write to, longer than for anything that they do.
-if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 2 << 30:
+if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 # One of a run's processes says where compiled programs are kept; workers have its environment.
 if "QRAG_JAX_TESTS_COMPILED" not in os.environ:

@@ -91,7 +91,7 @@ def test_a_save_that_is_killed_at_any_call_loses_no_more_than_itself(tmp_path, f
     # Threads of one save make some calls more or less from time to time, so the last number may lie behind its end, or
     # still before the rename: then there are later ones.
     num_calls = len(whole.calls) + len(whole.calls) // 6
-    chosen = spread(num_calls, of_tier(12, num_calls))
+    chosen = spread(num_calls, of_tier(6, num_calls))
     newest, killed_at = Counter(), Counter()
     for number in chain(chosen, count(2 * num_calls, num_calls)):
         if number > num_calls and newest["new"]:
