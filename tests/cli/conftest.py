@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 from support.notes import write_diary_and_notes
 
+from qrag_jax.cli.main import main
+
 FACTS = (
     "Mary went to the kitchen.",
     "Mary picked up the milk there.",
@@ -51,6 +53,18 @@ def run(tmp_path_factory, save_untrained):
     """The folder of a run, and its retriever."""
     folder = tmp_path_factory.mktemp("searched") / "run"
     return SimpleNamespace(folder=str(folder), retriever=save_untrained(folder))
+
+
+@pytest.fixture
+def command(capsys):
+    """(arguments) -> (exit code, standard output, standard error) of `qrag`."""
+
+    def run(*argv):
+        code = main(list(argv))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
 
 
 @pytest.fixture

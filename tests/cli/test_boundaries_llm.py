@@ -10,7 +10,6 @@ from qrag_jax.annotate.hichunk import HiChunkConfig
 from qrag_jax.annotate.windows import PointsReading
 from qrag_jax.cli import llm_flags
 from qrag_jax.cli.llm_output import format_points
-from qrag_jax.cli.main import main
 from qrag_jax.llm.config import ReadyGenerator, make_generator
 from qrag_jax.llm.prices import Prices
 
@@ -28,16 +27,14 @@ def files(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def qrag(files, capsys):
+def qrag(files, command):
     """(verb, script, arguments) -> (exit code, standard output, standard error), of answers by a script."""
 
     def run(verb, answers, *argv):
         lines = [{"answer": answer} if isinstance(answer, str) else answer for answer in answers]
         (files / "script.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         scripted = ("--llm", "scripted", "--llm_model", "script.jsonl", "--journal", "journal.sqlite")
-        code = main([verb, *argv, *(scripted if answers else ())])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
+        return command(verb, *argv, *(scripted if answers else ()))
 
     return run
 
@@ -86,9 +83,6 @@ def test_points_of_a_model_are_scored(qrag):
     "argv, message",
     [
         (("--points", "headings", "--estimate"), "--estimate: belongs to points by llm or lumber"),
-        (("--points", "rule", "--llm", "openai"), "--llm: belongs to points by llm or lumber"),
-        (("--window_lines", "9"), "--window_lines: belongs to points by llm or lumber"),
-        (("--points", "llm", "--llm", "scripted"), "--llm scripted: give a JSONL file of answers with --llm_model"),
         (("--points", "llm", "--tokens_per_second", "3"), "--tokens_per_second: two numbers above 0"),
         (("--points", "llm", "--window_tokens", "9000"), "--window_tokens 9000: the model's window of 8,192 tokens"),
     ],

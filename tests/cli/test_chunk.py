@@ -3,6 +3,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,11 +16,10 @@ from support.tiers import PATIENCE
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.tree.tree_files import load_trees
-from qrag_jax.cli.chunk import VERB, format_json, format_text
+from qrag_jax.cli.chunk import VERB, format_json
 from qrag_jax.cli.main import main
 from qrag_jax.config import to_dict
 from qrag_jax.documents.kinds import is_installed
-from qrag_jax.models.encoder import embedder as embedder_module
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.names import CHUNKERS
 from qrag_jax.types import Chunk, Document
@@ -50,15 +50,9 @@ def files(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def chunk(encoder, files, capsys):
+def chunk(encoder, files, command):
     """(arguments) -> (exit code, standard output, standard error) of `qrag chunk`."""
-
-    def run(*argv):
-        code = main(["chunk", "--model", encoder.folder, *argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return partial(command, "chunk", "--model", encoder.folder)
 
 
 def rows_of(out):
@@ -88,28 +82,6 @@ def test_every_strategy_proves_where_its_chunks_come_from(strategy, chunk, encod
     assert chunk(*flags) == (0, out, "")
 
 
-def test_lines_of_text(chunk):
-    code, out, err = chunk("story.txt", "--strategy", "headings")
-    assert (code, err) == (0, "")
-    first, second = f"0-{STORY.index('there.') + 6}", f"{STORY.index('## ')}-{len(STORY) - 2}"
-    # 2 + 6 + 6 + 7 words and marks; 3 + 6, 5 and 5 Chinese characters and full stops, 6
-    assert out.splitlines() == [
-        f"story.txt:{first}    1  21  # Diary Mary went to the kitchen. It rained all day long....",
-        f"story.txt:{second}  2  25  ## Garden John travelled to the garden. "
-        "\u4eca\u5929\u5f88\u51b7\u3002\u6211\u4eec\u56de\u5bb6\u3002 The ra...",
-    ]
-
-
-def test_a_line_of_several_spans_and_of_what_a_terminal_would_obey():
-    document = Document("a\x1b.txt", "One \x1b[31mred. " + "x" * 300)
-    chunks = [Chunk("1", document.id, ((0, 3), (5, 9)), 1, 12), Chunk("2", document.id, ((14, 314),), 3, 7)]
-    assert format_text(document, chunks).splitlines() == [
-        "a\ufffd.txt:0-3,5-9  1  12  One...",
-        f"a\ufffd.txt:14-314   3   7  {'x' * 57}...",
-    ]
-    assert format_text(document, []) == ""
-
-
 def test_json_is_ascii_and_gives_any_file_name_back():
     document = Document("é\udcff\n.txt", "One.")
     line = format_json(document, [Chunk("ab", document.id, ((0, 4),), 1, 2)])
@@ -133,23 +105,6 @@ def test_parameters_come_from_a_file_then_set_then_flags(chunk, files):
     two = rows_of(chunk(*given, *flags)[1])
     one = rows_of(chunk(*given, *flags, "--set", "fixed.sentences_per_chunk=1")[1])
     assert len(one) > len(two) > 1 and {row["level"] for row in one + two} == {1}
-
-
-def test_small_chunks_are_joined(chunk):
-    flags = ("story.txt", "--json", "--set", "fixed.sentences_per_chunk=1", "--max_tokens", "20")
-    alone, joined = rows_of(chunk(*flags)[1]), rows_of(chunk(*flags, "--min_tokens", "8")[1])
-    assert len(joined) < len(alone)
-    assert min(row["num_tokens"] for row in joined) >= 8 > min(row["num_tokens"] for row in alone)
-    assert max(row["num_tokens"] for row in joined) <= 20
-
-
-def test_other_encodings(chunk, files):
-    (files / "latin.txt").write_bytes("Äpfel. Öl.".encode("latin-1"))
-    code, out, err = chunk("story.txt", "latin.txt", "--json")
-    assert (code, out) == (1, "")
-    assert err.startswith("qrag: error: latin.txt: not UTF-8 at byte 0 (it may be Latin-1") and "--encoding" in err
-    code, out, _ = chunk("latin.txt", "--encoding", "latin-1", "--set", "fixed.sentences_per_chunk=1", "--json")
-    assert (code, [row["spans"] for row in rows_of(out)]) == (0, [[[0, 6]], [[7, 10]]])
 
 
 def test_a_page(chunk, files):
@@ -186,53 +141,19 @@ def test_warnings_are_said_with_the_file(chunk, files, monkeypatch):
     assert err.startswith("story.txt: linkage: ") and err.count("\n") == 1 and "windows" in err
 
 
-@pytest.mark.parametrize(("value", "message"), [(np.nan, "holds nan"), (np.inf, "holds inf")])
-def test_an_embedder_that_returns_garbage_is_refused(chunk, monkeypatch, value, message):
-    class Broken(embedder_module.TextEmbedder):
-        def __call__(self, texts, progress=None):
-            return super().__call__(texts, progress) + np.float32(value)
-
-        def tokens(self, text):
-            vectors, offsets = super().tokens(text)
-            return vectors + np.float32(value), offsets
-
-    monkeypatch.setattr(embedder_module, "TextEmbedder", Broken)
-    for strategy in CHUNKERS.choices("vectors"):
-        code, out, err = chunk("story.txt", "--strategy", strategy)
-        assert (code, out) == (1, "") and err.startswith("qrag: error: story.txt: embedder: ") and message in err
-    code, out, err = chunk("story.txt", "--strategy", "late", "--vectors", "v.npy", *WINDOW)
-    assert (code, out) == (1, "") and "a token vector is not finite" in err
-
-
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [
-        (["absent.txt"], 2, "absent.txt: no such file or folder"),
         (["story.txt", "empty.txt"], 1, "empty.txt: empty document"),
-        (["story.txt", "blank.txt"], 1, "blank.txt: empty document"),
-        (["story.txt", "zero.txt"], 1, "zero.txt: zero byte at byte 3"),
-        (["story.txt", "--encoding", "utf-9"], 2, "encoding 'utf-9': Python knows no text encoding of that name"),
-        (["story.txt", "--encoding", "\udcff\udc80"], 2, "Python knows no text encoding of that name"),
-        (["story.txt", "--set", "fixed.overlp=1"], 2, "unknown field (value 1); did you mean fixed.overlap"),
-        (["story.txt", "--set", "fixed.overlap=-1"], 2, "fixed.overlap"),
-        (["story.txt", "--set", "fixed"], 2, "write it as field=value"),
-        (["story.txt", "--min_tokens", "9", "--max_tokens", "8"], 2, "min_tokens 9 is above max_tokens 8"),
-        (["story.txt", "--config_path", "c.yaml"], 2, "c.yaml: no such config file"),
         (["story.txt", "--vectors", "v.npy"], 2, "--vectors: strategy fixed has no vectors of its own"),
         (["story.txt", "--tree", "t.json"], 2, "t.json: unknown kind of file for trees; expected .parquet or .arrow"),
         (["story.txt", "--tree", "t.arrow", "--strategy=late"], 2, "--tree: strategy late makes no tree; leave"),
         (["story.txt", "--tree", "t.arrow", "--set", "strategy=late"], 2, "--tree: strategy late makes no tree; leave"),
-        (["story.txt", "--tree", "t.arrow", "--set=--strategy=fixed"], 2, "--tree: strategy fixed makes no tree"),
         (["story.txt", "--tree", "t.arrow", "--config_path=l.yaml"], 2, "--tree: strategy linkage makes no tree"),
         (["story.txt", "--strategy=tree", "--vectors", "v"], 2, "--vectors: strategy tree has no vectors"),
-        (["story.txt", "--strategy=tree", "--min_tokens=2"], 2, "min_tokens 2: a tree keeps its paragraphs"),
         (["story.txt", "--tree", "o.parquet", "--html", "o.parquet"], 2, "--tree o.parquet: is what --html writes"),
         (["story.txt", "--html", "notes"], 2, "--html notes: is a folder; name another file"),
         (["story.txt", "--html", "./story.txt"], 2, "--html ./story.txt: is a file that is read"),
-        (["story.txt", "--html", "o", "--vectors", "o", "--strategy=late"], 2, "--vectors o: is what --html writes"),
-        (["story.txt", "--vectors", "v", "--strategy=late"], 2, "late.window_tokens: window 256: choose 3 to 64"),
-        (["story.txt", "--model", "nowhere"], 2, "encoder 'nowhere': no such folder"),
-        (["story.txt", "--model", "notes"], 1, "tokenizer.json: no such tokenizer file"),
     ],
 )
 def test_what_cannot_be_cut_is_refused_before_anything_is_printed(chunk, files, argv, code, message):
@@ -266,14 +187,6 @@ print(sorted({module.partition(".")[0] for module in sys.modules} & {"jax", "jax
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_the_text_of_a_json_line_is_found_again_in_the_file(chunk, files):
-    row = rows_of(chunk("notes", "--json")[1])[0]
-    with open(files / "notes" / "b.md", encoding="utf-8-sig", newline="") as file:
-        text = file.read()
-    ((start, end),) = row["spans"]
-    assert text[start:end] == "# Notes\n\nSandra journeyed to the office."
 
 
 @pytest.mark.parametrize("path", ["story.txt/page.html", "/proc/page.html"])
@@ -332,12 +245,6 @@ def test_trees_of_all_files_are_written_as_they_are_shown(chunk, files, encoder,
     assert out == "".join(format_json(documents[node.document_id], [node]) for node in nodes)
     assert all(leaf.num_tokens <= 9 for tree in trees for leaf in tree.chunks(documents[tree.document_id], count))
     assert chunk("story.txt", "notes", "--strategy", "tree", "--max_tokens", "9", "--json") == (0, out, "")
-
-
-def test_leaves_of_a_tree_have_256_tokens_at_most_unless_told_otherwise(chunk, files):
-    (files / "long.txt").write_text("It rained all day. " * 100)
-    rows = rows_of(chunk("long.txt", "--strategy", "tree", "--json")[1])
-    assert [(row["level"], row["num_tokens"] <= 256) for row in rows] == [(0, False), (1, True), (1, True)]
 
 
 @pytest.mark.skipif(not is_installed(), reason="the extra `documents` is not installed")

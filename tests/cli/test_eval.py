@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from qrag_jax.cli.main import main
-from qrag_jax.data.questions.examples import read_examples
 from qrag_jax.eval.retrieval.records import read_records, read_rows
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.tasks import examples_task
+from qrag_jax.service.evaluating import QuestionSource, _calibration_task
+from qrag_jax.types import NOBODY
 
 BABI = "1 Mary moved to the bathroom.\n2 John went to the hallway.\n3 Where is Mary?\tbathroom\t1\n"
 FIELDS = (
@@ -47,24 +47,6 @@ def test_eval_writes_the_fields_of_results_json_for_every_length(run, babi, hays
     assert "qa1_valid" in capsys.readouterr().out
 
 
-def test_the_same_seed_gives_the_same_contexts_and_another_seed_others(run, babi, haystack, tmp_path):
-    def chosen(seed):
-        path = tmp_path / f"{seed}.jsonl"
-        flags = ["--haystack", str(haystack), "--num_chunks", "20", "--methods", "bm25", "--seed", str(seed)]
-        assert main(["eval", run, "--babi", babi, *flags, "--per_query", str(path)]) == 0
-        return [record.gold for record in read_records(path)]
-
-    first = chosen(0)
-    assert chosen(0) == first
-    assert any(chosen(seed) != first for seed in (1, 2, 3))
-
-
-def test_json_to_standard_output_is_json_and_nothing_else(run, babi, haystack, capsys):
-    flags = ["--haystack", str(haystack), "--num_chunks", "5", "--methods", "trained", "--json", "-"]
-    assert main(["eval", run, "--babi", babi, *flags]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 1
-
-
 def test_questions_with_chunks_of_their_own_are_scored(run, tmp_path, capsys):
     rows = [
         {"question": "Where is Mary?", "chunks": ["a river", "Mary moved to the bathroom.", "b", "c"], "gold": [1]},
@@ -76,19 +58,6 @@ def test_questions_with_chunks_of_their_own_are_scored(run, tmp_path, capsys):
     scored = json.loads(capsys.readouterr().out)
     assert {row["method"]: row["n"] for row in scored} == {"trained": 2, "bm25": 2}
     assert [row["fact_em"] for row in scored if row["method"] == "bm25"] == [1.0]
-
-
-def test_contexts_with_fewer_chunks_than_picks_are_picked_empty(run, tmp_path, capsys):
-    """Two chunks at three picks: both are taken, and the analysis of stops has nothing to look at."""
-    path, out = tmp_path / "own.jsonl", tmp_path / "stopping"
-    path.write_text(json.dumps({"question": "Where?", "chunks": ["a", "b"], "gold": [1]}) + "\n")
-    flags = ["--methods", "trained", "--json", "-", "--stopping", str(out)]
-    assert main(["eval", run, "--jsonl", str(path), *flags]) == 0
-    captured = capsys.readouterr()
-    (row,) = json.loads(captured.out)
-    assert (row["fact_em"], row["num_taken"]) == (1.0, 2.0) and row["fact_f1"] == pytest.approx(2 / 3)
-    assert "own: every context has fewer than 3 chunks: no analysis of its stops" in captured.err
-    assert not out.exists()
 
 
 def test_a_story_longer_than_every_context_is_an_error(run, babi, haystack, capsys):
@@ -238,76 +207,9 @@ def test_a_learned_stop_is_reported_unasked(stopping_run, sets, capsys):
     assert 1 <= rows[1]["num_taken"] <= rows[0]["num_taken"]
 
 
-@pytest.mark.slow
-def test_the_runs_own_threshold_needs_no_calibration(tmp_path, save_untrained, sets, capsys):
-    """It is of the trained method alone, and refused on the questions that it was fitted on."""
-    (tmp_path / "own.jsonl").write_text(
-        "".join(json.dumps({"question": f"Where {i}?", "chunks": list("abcd"), "gold": [i]}) + "\n" for i in range(3))
-    )
-    task = examples_task("own", read_examples(tmp_path / "own.jsonl"))
-    dev = {"update": 0, "return": 0.5, "threshold": -100.0, "fitted_on": [task.fingerprint(1)]}
-    save_untrained(
-        tmp_path / "run",
-        texts=("Where is the milk?",),
-        env=EnvConfig(num_steps=2),
-        metadata={"num_chunks": 4, "dev": dev},
-    )
-    command = ["eval", str(tmp_path / "run"), "--methods", "trained,bm25", "--json", "-"]
-    assert main([*command, "--hotpot", sets["test.json"]]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [(row["method"], row["protocol"], row["threshold"]) for row in rows] == [
-        ("trained", "fixed", None), ("trained", "threshold", -100.0), ("bm25", "fixed", None)
-    ]  # fmt: skip
-    assert rows[1]["num_taken"] == rows[0]["num_taken"]  # so low a threshold keeps everything there is
-    own = [*command, "--jsonl", str(tmp_path / "own.jsonl")]
-    for asked in (
-        ["--protocol", "fixed,threshold"],
-        ["--beam_width", "2"],
-        ["--protocol", "fixed", "--beam_width", "2"],
-    ):
-        assert main([*own, *asked]) == 2
-        assert "fitted on 1 of the 3 questions to report" in capsys.readouterr().err
-    assert main(own) == 0  # nobody asked for the threshold
-    captured = capsys.readouterr()
-    assert {row["protocol"] for row in json.loads(captured.out)} == {"fixed"}
-    assert "no threshold rows, 1 of its questions were used to fit the threshold" in captured.err
-
-
 def test_lengths_are_for_hidden_stories(tmp_path, run, sets, capsys):
     assert main(["eval", run, "--hotpot", sets["test.json"], "--num_chunks", "50"]) == 2
     assert "--num_chunks hides facts of --babi; questions of --hotpot come with their chunks" in capsys.readouterr().err
-
-
-def test_stories_are_calibrated_at_the_training_length(tmp_path, save_untrained, babi, haystack, capsys):
-    save_untrained(tmp_path / "run", texts=("Mary moved to the bathroom.",), metadata={"num_chunks": 6})
-    other = tmp_path / "qa1_dev.txt"
-    other.write_text(BABI.replace("John", "Daniel") + "4 Where is Daniel?\thallway\t2\n")
-    command = ["eval", str(tmp_path / "run"), "--babi", babi, "--haystack", str(haystack), "--num_chunks", "5,20"]
-    flags = ["--methods", "bm25", "--protocol", "threshold", "--json", "-"]
-    assert main([*command, *flags, "--calibrate", str(other)]) == 0
-    captured = capsys.readouterr()
-    rows = json.loads(captured.out)
-    assert "fitted on 2 questions of qa1_dev" in captured.err
-    assert [(row["num_chunks"], row["protocol"]) for row in rows] == [(5, "threshold"), (20, "threshold")]
-    assert len({row["threshold"] for row in rows}) == 1
-    # The same story hidden among other sentences is the same question.
-    assert main([*command, *flags, "--calibrate", babi]) == 2
-    assert "fitted on 1 of the 1 questions to report" in capsys.readouterr().err
-
-
-def test_questions_of_ones_own_are_calibrated_on_questions_of_ones_own(run, tmp_path, capsys):
-    def write(name, thing):
-        row = {"question": f"Where is the {thing}?", "chunks": [f"the {thing}", "b c", "d e", "f g"], "gold": [0]}
-        (tmp_path / name).write_text(json.dumps(row) + "\n")
-        return str(tmp_path / name)
-
-    dev, test = write("dev.jsonl", "lamp"), write("test.jsonl", "rope")
-    flags = ["--methods", "bm25", "--protocol", "threshold,fixed", "--calibrate", dev, "--json", "-"]
-    assert main(["eval", run, "--jsonl", test, *flags]) == 0
-    stopped, fixed = json.loads(capsys.readouterr().out)
-    # One chunk has a word of the question, the others score 0: the threshold lies between, and finds it alone.
-    assert (stopped["protocol"], stopped["num_taken"], stopped["fact_f1"]) == ("threshold", 1.0, 1.0)
-    assert (fixed["protocol"], fixed["num_taken"], fixed["fact_f1"]) == ("fixed", 3.0, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -327,17 +229,7 @@ def test_what_no_row_could_be_of_is_refused_at_once(run, sets, tmp_path, monkeyp
     assert message in capsys.readouterr().err
 
 
-def test_protocols_that_only_the_trained_method_has_are_refused_without_it(stopping_run, sets, capsys):
-    command = ["eval", stopping_run, "--hotpot", sets["test.json"], "--methods", "bm25", "--protocol"]
-    assert main([*command, "stop"]) == 2
-    assert "--protocol stop: of all methods trained alone has it; name it in --methods" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("name", "shared"), [("test.json", 4), ("same.json", 1), ("disguised.json", 1)])
-def test_thresholds_are_not_fitted_on_what_they_report(run, sets, capsys, name, shared):
-    """Neither on the same file, nor on some of its questions, nor on one of them among other paragraphs."""
-    flags = ["--methods", "bm25", "--protocol", "fixed,threshold", "--calibrate", sets[name]]
-    assert main(["eval", run, "--hotpot", sets["test.json"], *flags]) == 2
-    captured = capsys.readouterr()
-    assert f"the threshold was fitted on {shared} of the 4 questions to report" in captured.err
-    assert captured.out == ""
+def test_stories_are_calibrated_at_the_training_length(babi, haystack):
+    source = QuestionSource("babi", babi, str(haystack), num_chunks=(5, 20))
+    task = _calibration_task(babi, source, 6, {}, NOBODY)
+    assert task.name == "qa1_valid" and task.sizes.tolist() == [6]

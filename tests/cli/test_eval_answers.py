@@ -5,8 +5,8 @@ import json
 import pytest
 from support.answers import make_task
 
-from qrag_jax.cli.main import main, parse
-from qrag_jax.eval.answers.records import MEASURES, read_answer_records
+from qrag_jax.cli.main import main
+from qrag_jax.eval.answers.records import read_answer_records
 from qrag_jax.service.evaluating import AnswersRequest, make_reader
 from qrag_jax.types import UsageError
 
@@ -19,7 +19,6 @@ SCRIPT = [
     {"match": "Where is Ada?", "answer": "in Rome"},
     {"match": "Where is Ben?", "error": "the server is down"},
 ]
-BABI = "1 Mary moved to the bathroom.\n2 John went to the hallway.\n3 Where is Mary?\tbathroom\t1\n"
 
 
 @pytest.fixture(scope="module")
@@ -84,124 +83,17 @@ def test_json_on_standard_output_holds_facts_and_answers(run, questions, tmp_pat
     assert [row["method"] for row in found["facts"]] == [row["method"] for row in found["answers"]] == ["bm25"]
 
 
-def test_bounds_are_rows_of_their_own(run, questions, tmp_path, capsys):
-    script = [{"match": "Ada is in Rome.", "answer": "Rome"}, {"match": "Ben is in Oslo.", "answer": "Oslo"}]
-    script.append({"match": "(no passages)", "answer": "unknown"})
-    flags = ["--methods", "bm25", "--answers", "--answer_bounds", "--json", "-", "--no_journal"]
-    assert main(["eval", run, "--jsonl", questions, *flags, *reader(tmp_path, script)]) == 0
-    rows = json.loads(capsys.readouterr().out)["answers"]
-    means = {row["method"]: row["scores"]["em"]["mean"] for row in rows}
-    assert means == {"bm25": 1.0, "gold_chunks": 1.0, "no_chunks": 0.0}
-
-
-def test_a_second_evaluation_pays_for_nothing(run, questions, tmp_path, capsys):
-    journal = tmp_path / "journal.sqlite"
-    script = [{"match": "Where is", "answer": "Rome"}]
-    flags = ["--methods", "bm25", "--answers", "--journal", str(journal), *reader(tmp_path, script)]
-    for paid in ("2 calls, 0 of them from the journal", "2 calls, 2 of them from the journal"):
-        assert main(["eval", run, "--jsonl", questions, *flags]) == 0
-        assert paid in capsys.readouterr().err
-
-
-def test_judges_by_name(run, questions, tmp_path, capsys):
-    """The reader judges itself unless others are named; one of them fails on every verdict."""
-    script = [
-        {"match": "the answer to judge", "answer": '{"correct": true}'},
-        {"match": "Where is Ada?", "answer": "Rome"},
-        {"match": "Where is Ben?", "answer": "Oslo"},
-    ]
-    flags = ["--methods", "bm25", "--answers", "--answer_measures", "em,judge", "--json", "-", "--no_journal"]
-    command = ["eval", run, "--jsonl", questions, *flags, *reader(tmp_path, script)]
-    assert main(command) == 0
-    (row,) = json.loads(capsys.readouterr().out)["answers"]
-    assert row["scores"]["judge"]["mean"] == 1.0 and row["judges"] == [row["model"]]
-    assert set(row["scores"]) == {"em", "judge"}
-    other = write_lines(tmp_path / "other.jsonl", [{"answer": "no idea"}])
-    assert main([*command, "--judges", f"{tmp_path / 'script.jsonl'},{other}"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["answers"]
-    assert row["scores"]["judge"] == {"mean": None, "low": None, "high": None, "n": 0, "num_failed": 2}
-    assert len(row["judges"]) == 2 and row["scores"]["em"]["mean"] == 1.0
-
-
-def test_babi_questions_are_also_scored_by_babilongs_rule(run, haystack, tmp_path, capsys):
-    (tmp_path / "qa1.txt").write_text(BABI)
-    script = [{"answer": "She moved to the bathroom. The kitchen is empty."}]
-    flags = ["--haystack", str(haystack), "--num_chunks", "5,8", "--methods", "bm25", "--json", "-", "--no_journal"]
-    command = ["eval", run, "--babi", str(tmp_path / "qa1.txt"), *flags, "--answers", *reader(tmp_path, script)]
-    assert main(command) == 0
-    rows = json.loads(capsys.readouterr().out)["answers"]
-    assert [(row["num_chunks"], row["scores"]["babilong"]["mean"]) for row in rows] == [(5, 1.0), (8, 1.0)]
-    assert all(row["scores"]["em"]["mean"] == 0.0 and row["convention"] == "squad" for row in rows)
-    # Labels of which one is part of another: the rule is left out, and that is said; refused where it was asked for.
-    (tmp_path / "qa1.txt").write_text(BABI + "4 Where is John?\thall\t2\n5 Where is John?\thallway\t2\n")
-    assert main(command) == 0
-    captured = capsys.readouterr()
-    assert set(json.loads(captured.out)["answers"][0]["scores"]) == {"em", "f1"}
-    assert "no row by BabiLong's rule: BabiLong's rule finds labels as parts" in captured.err
-    assert main([*command, "--answer_measures", "babilong"]) == 1
-    assert "'hall' is part of 'hallway'" in capsys.readouterr().err
-
-
-def test_hotpotqa_has_its_own_convention_of_yes_and_no(run, tmp_path, capsys):
-    row = {
-        "_id": "h", "question": "Is Ada in Rome?", "answer": "yes",
-        "context": [["Ada", ["Ada is in Rome."]], ["Ben", ["Ben."]], ["Cy", ["Cy."]]], "supporting_facts": [["Ada", 0]],
-    }  # fmt: skip
-    (tmp_path / "dev.json").write_text(json.dumps([row]))
-    script = reader(tmp_path, [{"answer": "yes she is"}])
-    for kind, f1 in (("hotpot", 0.0), ("2wiki", 0.0)):
-        flags = ["--methods", "bm25", "--answers", "--json", "-", "--no_journal", *script]
-        assert main(["eval", run, f"--{kind}", str(tmp_path / "dev.json"), *flags]) == 0
-        (found,) = json.loads(capsys.readouterr().out)["answers"]
-        assert (found["scores"]["f1"]["mean"], found["convention"]) == (f1, "hotpot")
-
-
-def test_aliases_of_musique_count_as_right(run, tmp_path, capsys):
-    paragraphs = [
-        {"idx": i, "title": f"t{i}", "paragraph_text": "Ada is in Rome.", "is_supporting": i == 0} for i in range(4)
-    ]
-    row = {
-        "id": "m",
-        "question": "Where is Ada?",
-        "answer": "Rome",
-        "answer_aliases": ["Roma"],
-        "paragraphs": paragraphs,
-    }
-    source = write_lines(tmp_path / "set.jsonl", [row])
-    flags = ["--methods", "bm25", "--answers", "--json", "-", "--no_journal", *reader(tmp_path, [{"answer": "Roma"}])]
-    assert main(["eval", run, "--musique", source, *flags]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["answers"]
-    assert found["scores"]["em"]["mean"] == 1.0
-
-
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
         (["--judges", "m"], 2, "--judges: belongs to --answers"),
         (["--answer_bounds"], 2, "--answer_bounds: belongs to --answers"),
         (["--answers", "--judges", "m"], 2, "--judges: name a measure that they judge"),
-        (["--answers", "--answer_measures", "babilong"], 2, "BabiLong's rule is for bAbI questions"),
-        (["--answers", "--llm", "openai"], 2, "--llm openai: name the server"),
-        (["--answers", "--prompts", "absent"], 2, "absent: no such folder"),
     ],
 )
 def test_flags_that_do_not_belong_together(run, questions, capsys, flags, code, message):
     assert main(["eval", run, "--jsonl", questions, "--methods", "bm25", *flags]) == code
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("value", ["em,bleu", "em,em", "em,", ""])
-def test_measures_are_named_once_and_exist(value):
-    with pytest.raises(SystemExit):
-        parse(["eval", "run", "--jsonl", "x", "--answers", "--answer_measures", value])
-
-
-def test_the_parser_knows_all_measures():
-    names = ",".join(MEASURES)
-    values = parse(["eval", "run", "--jsonl", "x", "--answer_measures", names, "--answers"]).values
-    assert (values["answer_measures"], values["answers"], values["max_answer_tokens"]) == (tuple(MEASURES), "", 32)
-    assert parse(["eval", "--answers", "a.jsonl", "--jsonl", "x", "run"]).values["answers"] == "a.jsonl"
-    assert parse(["eval", "run", "--jsonl", "x"]).values["answers"] is None
 
 
 def test_questions_without_any_answer_are_refused_before_anything_is_loaded(run, tmp_path, capsys):
@@ -243,14 +135,11 @@ def test_the_fact_table_is_printed_before_the_model_is_asked(run, questions, tmp
     [
         (["--answers", "folder"], "--answers folder: is a folder; name a file"),
         (["--answers", "own.jsonl"], "--answers own.jsonl: is what --jsonl reads; name another file"),
-        (["--answers", "folder/../own.jsonl"], "own.jsonl: is what --jsonl reads"),
         (["--answers", "script.jsonl"], "--answers script.jsonl: is what --llm_model reads"),
         (["--answers", "own.jsonl/a.jsonl"], "own.jsonl is no folder; name another file"),
         (["--answers", "a", "--answer_rows", "a"], "--answer_rows a: --answers writes there"),
         (["--answers", "-"], "--answers -: only --json prints on standard output; name a file"),
         (["--answers", "--answer_rows", "-", "--json", "-"], "--answer_rows -: only --json prints"),
-        (["--tests", "-"], "--tests -: only --json prints"),
-        (["--per_query", "-"], "--per_query -: only --json prints"),
     ],
 )
 def test_output_paths_are_looked_at_before_anything_is_paid(

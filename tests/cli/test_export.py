@@ -10,7 +10,7 @@ from qrag_jax.cli.main import main
 from qrag_jax.models.encoder.text_encoder import encode
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.service.sharing import base_name, positions_note
+from qrag_jax.service.sharing import base_name
 
 QUESTIONS = ["Where is the milk?", "John?", "Mary went back to the office."]
 
@@ -95,19 +95,6 @@ def test_the_encoder_of_a_latent_run(tmp_path, save_untrained, capsys):
     assert "pooler is zeros" in card and "trained from" not in card
 
 
-@pytest.mark.parametrize(
-    ("env", "message"),
-    [
-        (EnvConfig(positions="none"), "trained without positions"),
-        (EnvConfig(positions="absolute"), "with absolute positions (theta 10000, interleaved pairs):"),
-        (EnvConfig(), "with relative positions (theta 10000, interleaved pairs, delta 10, ell 9):"),
-        (EnvConfig(num_q_heads=2, theta=500.0), "(theta 500, interleaved pairs in each of 2 slices, delta"),
-    ],
-)
-def test_positions_on_the_card(env, message):
-    assert message in positions_note(env)
-
-
 def test_base_name(tmp_path):
     (tmp_path / "my-bert").mkdir()
     names = ["scratch", "minilm", "facebook/contriever", "my-bert", str(tmp_path / "my-bert"), "/gone/bert"]
@@ -118,8 +105,6 @@ def test_base_name(tmp_path):
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [
-        (["run", "full"], 2, "full: is not empty: give a folder that is empty or not there yet"),
-        (["run", "file"], 2, "file: is a file"),
         (["absent", "out"], 2, "absent: no such checkpoint folder"),
         (["vectors", "out"], 2, "vectors: was trained on given vectors and has no text encoder"),
         (["damaged", "out"], 1, "damaged/step_0"),

@@ -49,13 +49,6 @@ def test_tables(files):
     ]
 
 
-def test_what_a_terminal_would_obey_is_not_printed(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("Red \x1b[31malert. Fine.")
-    shown = format_steps(picked(read(path), (0, 1.0)))
-    assert "Red \ufffd[31malert." in shown and "\x1b" not in shown
-
-
 def test_the_steps_are_those_of_a_search_in_the_files(run, files, capsys):
     assert main(["find", run.folder, *files, QUESTION, "--json"]) == 0
     captured = capsys.readouterr()
@@ -72,17 +65,6 @@ def test_the_steps_are_those_of_a_search_in_the_files(run, files, capsys):
     assert set(answer["cost"]["seconds"]) == {"load", "read", "embed", "search"}
     # [CLS] and [SEP] of 6 chunks, their 5 + 6 + 5 + 1 + 5 + 6 words, 5 full stops; the question with its mark
     assert answer["cost"]["embedder_tokens"] == 12 + 28 + 5 + 7
-
-
-def test_tables_on_standard_output_and_nothing_else(run, files, capsys):
-    assert main(["find", run.folder, *files, QUESTION, "--num_steps", "2"]) == 0
-    captured = capsys.readouterr()
-    lines = captured.out.splitlines()
-    assert lines[0].split() == ["step", "Q", "value", "where", "chunk"]
-    assert [line.split()[0] for line in lines[1:3]] == ["1", "2"]
-    assert lines[4] == "in document order:" and len(lines) == 7
-    (said,) = captured.err.splitlines()
-    assert said.startswith(f"{run.folder} was trained on simulated stories of 2 facts, hidden in sotu; for texts or")
 
 
 def test_a_file_given_twice_is_read_once(run, files, capsys):
@@ -119,19 +101,7 @@ def test_tokens_of_text_towers_count_every_state(tmp_path, files, save_untrained
             1,
             "--num_steps 4: 3 sentences cannot give 4 picks: lower --num_steps",
         ),
-        (["RUN", "diary.txt", "milk " * 80], 1, "has 82 tokens ([CLS] and [SEP] counted), this run reads 64"),
-        (["RUN", "diary.txt", ""], 1, "nothing to ask"),
-        (["RUN", "empty.txt", QUESTION], 1, "empty.txt: empty document"),
-        (["RUN", "latin.txt", QUESTION], 1, "latin.txt: not UTF-8 at byte 3"),
-        (["RUN", "absent.txt", QUESTION], 2, "absent.txt: no such file or folder"),
-        (["nowhere", "diary.txt", QUESTION], 2, "nowhere: no such file or folder"),
         (["RUN", QUESTION], 2, "is a run: name the files or folders to search between it and the question"),
-        (["diary.txt", QUESTION, "--retriever", "notes"], 2, "notes: no checkpoint here"),
-        (
-            ["diary.txt", QUESTION, "--retriever", "nowhere"],
-            2,
-            "--retriever nowhere: one of hybrid, dense, bm25, or",
-        ),
         (["RUN", "diary.txt", QUESTION, "--retriever", "dense"], 2, "is a run, and --retriever names dense: leave one"),
         (["RUN", "diary.txt", QUESTION, "--top_k", "3"], 2, "--top_k: belongs to hybrid, dense, bm25; a run picks"),
         (["RUN", "diary.txt", QUESTION, "--model", "minilm"], 2, "--model: belongs to hybrid, dense, bm25; a run has"),
@@ -151,14 +121,6 @@ def test_a_run_on_vectors_has_nothing_to_read_files_with(tmp_path, files, save_u
     save_untrained(tmp_path / "run", vectors, source="vectors")
     assert main(["find", "run", "diary.txt", QUESTION]) == 2
     assert "was trained on given vectors and has no text encoder" in capsys.readouterr().err
-
-
-def test_a_truncated_checkpoint(tmp_path, files, save_untrained, capsys):
-    save_untrained(tmp_path / "run")
-    (encoder,) = (tmp_path / "run").rglob("model.safetensors")
-    encoder.write_bytes(encoder.read_bytes()[:-1])
-    assert main(["find", "run", "diary.txt", QUESTION]) == 1
-    assert "model.safetensors" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -237,11 +199,6 @@ def test_what_a_run_was_trained_on(data, said):
     assert trained_on("runs/mine", {"data": data}).startswith(
         f"runs/mine was trained on {said} for texts or questions of"
     )
-
-
-def test_a_run_that_does_not_know_when_to_stop(run, files, capsys):
-    assert main(["find", run.folder, *files, QUESTION, "--stop"]) == 2
-    assert "does not know when to stop; train it with dev.share=0.1" in capsys.readouterr().err
 
 
 def test_json_names_the_file_as_it_is_called(run, tmp_path, monkeypatch, capsys):

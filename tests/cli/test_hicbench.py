@@ -5,7 +5,6 @@ import json
 import pytest
 from support.scripted_models import build_script
 
-from qrag_jax.cli.main import main
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.service import headed
 
@@ -14,7 +13,7 @@ PAGE = "# Village\n\n" + "".join(f"## {place}\n\n{SENTENCES}\n\n" for place in (
 
 
 @pytest.fixture
-def build(tmp_path, monkeypatch, capsys):
+def build(tmp_path, monkeypatch, command):
     """(answers by stage, arguments) -> (exit code, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "page.md").write_text(PAGE)
@@ -23,9 +22,7 @@ def build(tmp_path, monkeypatch, capsys):
         generator = ScriptedGenerator(build_script(**answers))
         generator.count = lambda text: len(text.split())
         monkeypatch.setattr(headed, "make_generator", lambda llm: generator)
-        code = main(["hicbench", "build", "page.md", "--out", "bench", *argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
+        return command("hicbench", "build", "page.md", "--out", "bench", *argv)
 
     return run
 

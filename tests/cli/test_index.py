@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,18 +9,14 @@ import pytest
 from support.encoders import random_encoder
 from support.indices import write_notes
 
-from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
 from qrag_jax.cli.main import main
-from qrag_jax.documents.read import read_files
 from qrag_jax.index.build import index_method
 from qrag_jax.index.load import load_index
-from qrag_jax.index.methods import multi_step_method, single_step_method
+from qrag_jax.index.methods import multi_step_method
 from qrag_jax.index.settings import read_settings
-from qrag_jax.models.encoder.embedder import make_embedder
-from qrag_jax.models.encoder.weights import load_encoder, save_encoder
+from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.retriever import load_retriever
-from qrag_jax.search.corpus import embed_corpus, tree_corpus
 from qrag_jax.types import InputError, UsageError
 
 WORDS = "Mary has the key of the garden. John went home and it rained all day."
@@ -34,17 +31,12 @@ def encoder(tmp_path_factory):
 
 
 @pytest.fixture
-def index(tmp_path, monkeypatch, capsys, encoder):
+def index(tmp_path, monkeypatch, command, encoder):
     """(arguments) -> (exit code, standard output, standard error) of `qrag index`, beside a folder of notes."""
     monkeypatch.chdir(tmp_path)
     write_notes("notes", a="Mary has the key.", b="John went home.")
 
-    def run(*argv):
-        code = main(["index", *argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return partial(command, "index")
 
 
 def test_build_info_add_remove(index, encoder):
@@ -65,37 +57,6 @@ def test_build_info_add_remove(index, encoder):
     told = json.loads(index("info", "i", "--json")[1])
     assert [one["id"] for one in told["documents"]] == ["notes/a.md"] and told["num_chunks"] == 1
     assert told["settings"]["chunking"]["strategy"] == "fixed" and told["damaged"] == []
-
-
-def test_an_index_is_asked_like_its_files(index, encoder):
-    index("build", "i", "notes", "--model", encoder)
-    corpus, method = load_index("i"), index_method(read_settings("i"))
-    files = single_step_method("hybrid", encoder)
-    fresh = files.build(corpus.documents)
-    for question in ("Who has the key?", "Where is John?"):
-        kept, new = method.retrieve(question, corpus, 2), files.retrieve(question, fresh, 2)
-        assert kept.ids.tolist() == new.ids.tolist()
-    assert index_method(read_settings("i"), "bm25").retrieve("key", corpus, 1).ids.tolist() == [0]
-
-
-def test_trees_are_kept(index, encoder):
-    text = "# Keys\n\nMary has the key.\n\nJohn went home.\n\n## Garden\n\nIt rained all day.\n"
-    write_notes("notes", c=text)
-    code, out, err = index("build", "i", "notes", "--model", encoder, "--strategy", "tree", "--max_tokens", "9")
-    assert code == 0, err
-    embedder = make_embedder(load_encoder(encoder))
-    build = make_tree_builder(ChunkConfig("headings", max_tokens=9), embedder.count_tokens)
-    documents = read_files("notes")
-    fresh = embed_corpus(tree_corpus(documents, [build(one) for one in documents], embedder.count_tokens), embedder)
-    kept = load_index("i")
-    assert (kept.documents, kept.nodes, kept.trees) == (fresh.documents, fresh.nodes, fresh.trees)
-    np.testing.assert_allclose(kept.vectors, fresh.vectors, atol=1e-6)
-    (best,) = index_method(read_settings("i"), "bm25").retrieve("rained", kept, 1).ids
-    assert kept.texts[best] == "## Garden\n\nIt rained all day." and best in kept.leaves
-    assert (
-        "was made with --strategy tree --max_tokens 9, and --strategy headings"
-        in (index("build", "i", "notes", "--strategy", "headings", "--max_tokens", "9")[2])
-    )
 
 
 @pytest.mark.slow
@@ -123,19 +84,6 @@ def test_runs_on_one_encoder_share_an_index_and_others_are_refused(index, save_u
     assert len(index_method(settings, "moved").retrieve(question, corpus, 2)) == 2
     code, _, err = index("build", "i", "notes", "--strategy", "fixed")
     assert code == 2 and "i: was made with the sentences of a run (--retriever), and --strategy fixed" in err
-
-
-def test_shards_are_built_and_merged(index, encoder):
-    for shard in ("0", "1"):
-        code, *_ = index(
-            "build", "i", "notes", "--model", encoder, "--num_shards", "2", "--shard", shard, "--strategy", "fixed"
-        )
-        assert code == 0
-    assert index("build", "i", "notes", "--model", encoder, "--num_shards", "2", "--shard", "1")[1] == (
-        "i: shard 1 is finished already\n"
-    )
-    assert index("merge", "i")[1] == "i: 2 documents\n"
-    assert index("build", "i", "notes")[1].startswith("0 documents read, 2 as they were")
 
 
 def test_half_an_index_is_not_taken_for_files(index, encoder, capsys):
@@ -245,17 +193,11 @@ def test_the_names_that_a_refusal_points_to_are_there(index, encoder):
         ("build i", "qrag index build: give at least one file or folder behind i"),
         ("info i notes", "notes: qrag index info takes INDEX and no path"),
         ("info i --model m", "--model: belongs to build and add, not to info; leave it out"),
-        ("info i --strict", "--strict: belongs to build and add, not to info"),
         ("add i notes --shard 1", "--shard: belongs to build, not to add"),
         ("build i notes --shard 0", "--num_shards, --shard: give both, or none"),
         ("build i notes --retriever r --strategy fixed", "--strategy: not with --retriever: a run reads sentences"),
-        ("build i notes --max_tokens 5 --strategy headings --model nowhere/there", "nowhere/there"),
-        ("build i none", "none: no such file or folder; check the path"),
-        ("build notes notes", "notes: is a folder with other things in it"),
-        ("info notes", "notes: not an index (no index.json in it); make one with `qrag index build notes PATHS...`"),
         ("add i notes", "i: not an index (no such folder)"),
         ("remove i notes", "i: not an index (no such folder)"),
-        ("merge i", "i: has no shards"),
     ],
 )
 def test_what_is_asked_wrongly_is_refused(index, argv, said):

@@ -10,7 +10,6 @@ from support.indices import write_notes
 
 from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange
-from qrag_jax.cli.main import main
 from qrag_jax.index.build import index_method, level_index
 from qrag_jax.index.load import load_index
 from qrag_jax.index.settings import read_settings
@@ -19,7 +18,6 @@ from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.models.tagger.tagger import save_tagger
 from qrag_jax.search.levels.planners import Router, save_router
-from qrag_jax.unit_rows import unit_rows
 
 NOTES = """# Garden
 
@@ -57,16 +55,14 @@ def shelf(tmp_path_factory):
 
 
 @pytest.fixture
-def qrag(tmp_path, monkeypatch, capsys, shelf):
+def qrag(tmp_path, monkeypatch, command, shelf):
     """(arguments) -> (exit code, standard output, standard error), beside a folder of notes; SHELF is replaced."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_notes("notes", a=NOTES, b=PLAIN)
 
     def run(*argv):
-        code = main([part.replace("SHELF", str(shelf)) for part in argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
+        return command(*(part.replace("SHELF", str(shelf)) for part in argv))
 
     return run
 
@@ -147,25 +143,6 @@ def test_parents_by_a_compressor(qrag, shelf):
     assert "compressor: trained on vectors of the encoder" in err
 
 
-@pytest.mark.parametrize("parents", ["windows", "direct"])
-def test_parents_that_are_read(qrag, parents):
-    build(qrag, "--parents", parents)
-    corpus = load_index("i")
-    embed = index_method(read_settings("i")).embed
-    read = unit_rows(embed(list(corpus.texts)))  # all fit the window
-    np.testing.assert_allclose(unit_rows(corpus.vectors), read, atol=1e-5)
-
-
-def test_spans_of_sizes(qrag):
-    build(qrag, "--sizes", "16,8")
-    assert "--strategy levels --sizes 16,8 --parents best_child" in qrag("index", "info", "i")[1]
-    corpus = load_index("i")
-    assert {node.level for node in corpus.nodes} == {0, 1, 2}
-    assert max(corpus.num_tokens[corpus.leaves]) <= 8
-    found = json.loads(qrag("find", "i", QUESTION, "--levels", "16", "--json", "--top_k", "9")[1])
-    assert found["levels"] == "16:16" and all(len(passage["text"].split()) <= 16 for passage in found["passages"])
-
-
 def asked(qrag, *flags):
     code, out, err = qrag("ask", "i", QUESTION, "--no_llm", "--json", *flags)
     assert code == 0, err
@@ -234,36 +211,15 @@ def test_a_language_model_plans(qrag, tmp_path):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("ask", "notes", QUESTION, "--levels", "section"), "--levels: notes: files have no levels that are kept"),
-        (("ask", "plain", QUESTION, "--planner", "constant"), "plain: made with --strategy recursive"),
-        (("find", "i", QUESTION, "--levels", "chapter"), "'chapter' is no level; choose of document, section"),
-        (("find", "i", QUESTION, "--levels", "sentence:section"), "write section:sentence"),
-        (("find", "i", QUESTION, "--levels", "section", "--retriever", "bm25"), "choose hybrid or dense"),
-        (("ask", "i", QUESTION, "--levels", "section", "--merge"), "--merge: not with --levels"),
         (("ask", "i", QUESTION, "--planner", "router"), "--planner router: name a run of `qrag train router`"),
         (("ask", "i", QUESTION, "--planner", "constant", "--router", "r"), "--router: belongs to --planner router"),
         (("ask", "i", QUESTION, "--levels", "section", "--router", "r"), "the router plans the levels"),
         (("ask", "i", QUESTION, "--router", "nowhere"), "--router nowhere: no such folder"),
-        (("find", "i", QUESTION, "--sizes", "8"), "--sizes: belongs to files; i is an index"),
+        (("find", "i", QUESTION, "--max_tokens", "8"), "--max_tokens: belongs to files; i is an index"),
         (("find", "notes", QUESTION, "--points", "rule"), "--points: belongs to --strategy hierarchy or levels"),
         (
             ("index", "build", "j", "notes", "--strategy", "hierarchy", "--parents", "mean"),
             "belongs to --strategy levels",
-        ),
-        (("index", "build", "j", "notes", "--sizes", "9,3", "--points", "rule"), "--points: levels of [9, 3] tokens"),
-        (("index", "build", "j", "notes", "--parents", "compressor"), "name a run of `qrag train compressor`"),
-        (
-            ("index", "build", "j", "notes", "--parents", "mean", "--compressor", "c"),
-            "belongs to parents by compressor",
-        ),
-        (
-            ("index", "build", "j", "notes", "--points", "rule", "--tagger", "t"),
-            "--tagger: belongs to points by tagger",
-        ),
-        (("index", "build", "j", "notes", "--sizes", "8,9"), "levels.sizes [8, 9]"),
-        (
-            ("index", "add", "i", "notes", "--parents", "mean", "--model", "SHELF/encoder"),
-            "--parents mean is asked for",
         ),
         (("index", "info", "i", "--points", "rule"), "--points: belongs to build and add"),
     ],

@@ -72,10 +72,8 @@ def test_hours_and_minutes(seconds, shown):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["gpt-4"], "language model 'gpt-4': no such folder or .gguf file"),
-        (["http://127.0.0.1:8080/v1"], "bench measures models of this machine, not servers"),
-        (["--answer_tokens", "1"], "answer_tokens 1: at least 2"),
         (["MODEL", "--storage", "file"], "storage 'file' is of .gguf files: choose float32, bfloat16 or int8"),
+        (["http://127.0.0.1:8080/v1"], "bench measures models of this machine, not servers"),
         (["MODEL", "--prompt_tokens", "95"], "together 159, and the model's window is 96"),
     ],
 )

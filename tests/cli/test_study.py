@@ -2,6 +2,7 @@ import json
 import os
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +10,16 @@ import pytest
 from support.processes import held
 
 from qrag_jax.chunking.chunker import ChunkConfig
-from qrag_jax.cli.main import main, parse
+from qrag_jax.cli.main import parse
 from qrag_jax.cli.study import _split_words, _warnings_once
 from qrag_jax.data.corpora import file_questions
-from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
 from qrag_jax.eval.study.config import DEFAULT_STRATEGIES
 from qrag_jax.files.folder_lock import LOCK
 from qrag_jax.models.encoder.config import EncoderConfig
 from qrag_jax.models.encoder.embedder import EmbedCounts
 from qrag_jax.service import studying
-from qrag_jax.service.studying import StudyRequest, check_out, default_out, describe_task, study_config, task_name
-from qrag_jax.types import Document
+from qrag_jax.service.studying import StudyRequest, check_out, default_out, study_config, task_name
 
 GARDEN = "# Garden\n\nThe pump is behind the shed. Water it twice a week.\n\n## Tools\n\nThe rake is red.\n"
 CELLAR = "The wine is in the cellar. The key to the cellar hangs in the kitchen. It is cold there.\n"
@@ -83,15 +82,9 @@ def write_questions(folder, questions):
 
 
 @pytest.fixture
-def study(files, capsys):
+def study(files, command):
     """(arguments) -> (exit code, standard output, standard error) of `qrag study`."""
-
-    def run(*argv):
-        code = main(["study", *argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return partial(command, "study")
 
 
 def untimed(rows):
@@ -127,12 +120,6 @@ def test_rows_as_json_and_the_same_study_again_from_its_config(study, files):
     assert (files / "first/config.yaml").read_text() == (files / "second/config.yaml").read_text()
 
 
-def test_json_with_the_table_beside_it(study, files):
-    (files / "small.yaml").write_text(CONFIG)
-    code, out, err = study(*LINE[1:], "small.yaml", "--json", "--table")
-    assert code == 0 and json.loads(out) and "notes (evidence): 3 questions" in err
-
-
 def test_the_same_line_again_computes_nothing_anew(study, files, monkeypatch):
     (files / "small.yaml").write_text(CONFIG)
     _, first, _ = study(*LINE[1:], "small.yaml", "--json")
@@ -146,22 +133,6 @@ def test_a_config_that_names_its_tasks(study, files):
     code, out, _ = study("mine.yaml", "tasks.mine.num_questions=2")
     assert code == 0 and out.startswith("mine (evidence): 2 questions")
     assert (files / "runs/study-mine/table.md").is_file()
-
-
-def test_a_task_with_a_hyphen_can_be_changed(study, files):
-    (files / "mine.yaml").write_text(CONFIG + TASKS.replace("mine:", "my-task:"))
-    code, out, err = study("mine.yaml", "tasks.my-task.num_questions=2")
-    assert code == 0 and out.startswith("my-task (evidence): 2 questions"), err
-
-
-def test_a_file_name_that_is_not_utf8(study, files):
-    (files / "small.yaml").write_text(CONFIG)
-    (files / "notes" / os.fsdecode(b"caf\xe9.txt")).write_text("Rye is hardy.\n")
-    write_questions(files, [*QUESTIONS, {"question": "What is hardy?", "evidence": ["Rye is hardy."]}])
-    code, out, err = study(*LINE[1:], "small.yaml", "--out", "out")
-    assert code == 0 and out.startswith("notes (evidence): 4 questions, 3 documents"), err
-    lines = (files / "out/per_query.jsonl").read_text(encoding="utf-8").splitlines()
-    assert json.loads(lines[3])["gold"][0]["document"] == "caf\udce9.txt"
 
 
 def test_results_are_not_written_among_the_documents(study, files):
@@ -216,14 +187,17 @@ def test_a_folder_that_another_study_writes_to_is_refused(study, files):
     assert LOCK not in os.listdir("out") and "table.md" in os.listdir("out")
 
 
+CONTEXTS = ("--budgets", "5,90", "--fill", "plain,merge", "--levels", "each,all", "--parents", "mean")
+
+
 def test_ctrl_c_says_how_it_goes_on(study, files, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(studying, "run_study", stop)
-    code, out, err = study("--corpus", "notes", "--questions", "questions.jsonl", "seed=3", "--out", "a b")
+    code, out, err = study("--corpus", "notes", "--questions", "questions.jsonl", "seed=3", "--out", "a b", *CONTEXTS)
     assert (code, out) == (130, "")
-    assert "  qrag study --corpus notes --questions questions.jsonl --out 'a b' seed=3\n" in err
+    assert f"  qrag study --corpus notes --questions questions.jsonl --out 'a b' {' '.join(CONTEXTS)} seed=3\n" in err
     (files / "notes").rename(files / "-notes")
     _, _, err = study("--corpus=-notes", "--questions", "questions.jsonl", "--out=-o")
     line = "  qrag study --corpus=-notes --questions questions.jsonl --out=-o\n"
@@ -243,20 +217,6 @@ def test_ctrl_c_says_how_it_goes_on(study, files, monkeypatch):
         ([*LINE[1:], "mine.yaml"], r"--corpus notes: mine.yaml names tasks too \(mine\)"),
         ([*LINE[1:], "tasks.b.kind=chroma", "tasks.b.path=x"], r"--corpus notes: an override names tasks too \(b\)"),
         (["mine.yaml", "small.yaml"], "mine.yaml, small.yaml: give one config"),
-        (["nothing.yaml"], "nothing.yaml: no such config file"),
-        (["small.yaml"], "small.yaml: tasks: name at least one"),
-        (["mine.yaml", "report_q=3"], "override report_q=3: report_q: unknown field"),
-        (["mine.yaml", "report_k=4", "seed=1"], "override report_k=4: report_k 4: one of ks"),
-        (
-            [*LINE[1:], "tasks.notes.kind=squad"],
-            "override tasks.notes.kind=squad: tasks.notes: questions .*: kind squad",
-        ),
-        (["mine.yaml", "tasks.mine.encoding=utf-9"], "encoding 'utf-9': Python knows no text encoding"),
-        (
-            ["mine.yaml", "tasks.mine.scope=document", "tasks.mine.questions=relevant.jsonl"],
-            "tasks.mine.scope: document",
-        ),
-        (["mine.yaml", "tasks.mine.path=nowhere"], "nowhere: no such file or folder"),
     ],
 )
 def test_wrong_combinations(argv, message, files, study):
@@ -336,13 +296,6 @@ def test_default_folders(files):
     assert default_out("x/two.yaml", study_config(StudyRequest("two.yaml"))) == "runs/study-two"
 
 
-def test_a_task_in_a_line():
-    task = StudyTask(
-        "a", "documents", (Document("d", "x" * 1500),), (StudyQuestion("q", "why?", ("d",)),), {}, {"lost": 2, "bad": 0}
-    )
-    assert describe_task(task) == "a: 1 questions about 1 documents (1,500 characters); left out, lost: 2"
-
-
 def test_each_kind_of_warning_is_said_once(capsys):
     with _warnings_once():
         for number in range(3):
@@ -352,34 +305,6 @@ def test_each_kind_of_warning_is_said_once(capsys):
     assert captured.out == ""
     lines = ["0 sentences: cut into windows of 10,000 (said once)", "something else (said once)"]
     assert captured.err.splitlines() == lines
-
-
-def test_the_parser_knows_both_forms():
-    words = ["--corpus", "c", "seed=3", "x.yaml", "--questions", "q", "--out=o", "--report_k=3", "--json"]
-    values = parse(["study", *words, "--tasks.my-task.path=x"]).values
-    assert values | {"corpus": "c", "questions": "q", "out": "o", "json": True, "table": False} == values
-    assert values["overrides"] == ["seed=3", "x.yaml", "report_k=3", "tasks.my-task.path=x"]
-    assert parse(["study"]).values["overrides"] == []
-
-
-def test_help_names_the_files_that_are_written(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["study", "--help"])
-    out = capsys.readouterr().out
-    assert out.startswith("usage: qrag study [CONFIG.yaml | ")
-    for name in ("table.md", "table.csv", "plot.png", "results.json", "per_query.jsonl", "config.yaml"):
-        assert name in out
-
-
-def test_budgets_and_fills(study, files):
-    code, out, err = study(*LINE[1:], "--budgets", "5,90", "--fill", "plain,merge", "--json")
-    assert code == 0, err
-    rows = [row for row in json.loads(out) if row["strategy"] == "headings"]
-    assert [(row["budget"], row["fill"]) for row in rows] == [(5, "plain"), (90, "plain"), (5, "merge"), (90, "merge")]
-    assert all(0 <= row["erec_low"] <= row["erec"] <= row["erec_high"] <= 1 for row in rows)
-    assert rows[1]["erec"] == 1.0  # all of the documents
-    code, out, _ = study(*LINE[1:], "--budgets", "5,90", "--fill", "plain,merge")
-    assert code == 0 and "notes: evidence found in contexts (ERec), by tokens" in out
 
 
 @pytest.mark.parametrize(
@@ -394,29 +319,11 @@ def test_budgets_that_are_none_are_refused(study, flags, message):
     assert (code, out) == (2, "") and re.search(message, err), err
 
 
-def test_levels_and_parents_are_measured(study):
-    code, out, _ = study(*LINE[1:], "mine.yaml", "--budgets", "8", "--levels", "each,all,bound", "--json")
-    assert code == 2  # there is no such config yet
-    Path("mine.yaml").write_text(CONFIG)
-    flags = ("--budgets", "8", "--levels", "each,all,bound", "--parents", "best_child,mean")
-    code, out, _ = study(*LINE[1:], "mine.yaml", *flags, "--json")
-    rows = json.loads(out)
-    levels = [row for row in rows if row["level_min"] is not None]
-    assert code == 0 and len({tuple(sorted(row)) for row in rows}) == 1
-    assert len(levels) == 2 * (5 + 1 + 1)
-    assert {row["parents"] for row in levels} == {"best_child", "mean"}
-    assert all(0 <= row["erec_low"] <= row["erec"] <= row["erec_high"] <= 1 for row in levels)
-    assert all(row["sent_tokens"] <= 8 and row["built_tokens"] > 0 and row["num_vectors"] > 0 for row in levels)
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (("--parents", "mean"), "--parents mean: goes with --levels"),
         (("--levels", "all"), "give budgets too"),
-        (("--budgets", "8", "--levels", "best"), "choose from each, all, dev, router, bound, router:RUN"),
-        (("--budgets", "8", "--levels", "all", "--parents", "summary"), "choose from best_child, mean, direct"),
-        (("--budgets", "8", "--levels", "router:nowhere"), "nowhere"),
     ],
 )
 def test_wrong_levels_are_refused(study, flags, message):

@@ -4,9 +4,8 @@ from functools import partial
 import chex
 import pytest
 from support.encoders import random_encoder
-from support.headed_documents import headed_document
+from support.headed_documents import headed_document, headed_markdown
 
-from qrag_jax.cli.main import main
 from qrag_jax.models.compressor import load_compressor
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.service import learners
@@ -20,18 +19,7 @@ def in_a_folder_of_headed_documents(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").mkdir()
     for number in range(4):
-        (tmp_path / "notes" / f"{number}.md").write_text(markdown(number))
-
-
-def markdown(number):
-    """A document with its headings."""
-    document = headed_document(number, num_sections=4)
-    levels = dict(document.points)
-    lines = []
-    for i, sentence in enumerate(document.text.texts()):
-        lines += ["", "#" * levels[i] + f" Part {i}", ""] if i in levels else []
-        lines.append(sentence)
-    return "\n".join(lines) + "\n"
+        (tmp_path / "notes" / f"{number}.md").write_text(headed_markdown(headed_document(number, num_sections=4)))
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +38,9 @@ def quick(monkeypatch):
 
 
 @pytest.fixture
-def run(capsys):
+def run(command):
     """(arguments) -> (exit code, standard output, standard error)."""
-
-    def run_verb(*argv):
-        code = main(["train", "compressor", *argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run_verb
+    return partial(command, "train", "compressor")
 
 
 def test_from_headed_files_to_a_compressor(run, encoder, quick):

@@ -1,11 +1,11 @@
 """`qrag train router`: a run that a study reads, and what is refused."""
 
 import json
+from functools import partial
 
 import pytest
 from support.study import make_encoder, make_task
 
-from qrag_jax.cli.main import main
 from qrag_jax.search.levels.planners import load_router
 from qrag_jax.service import learners
 
@@ -21,19 +21,14 @@ strategies:
 
 
 @pytest.fixture
-def train(tmp_path, monkeypatch, capsys):
+def train(tmp_path, monkeypatch, command):
     """(arguments) -> (exit code, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(CONFIG)
     monkeypatch.setattr(learners, "load_study_encoder", lambda model, window: make_encoder())
     monkeypatch.setattr(learners, "load_task", lambda name, *_: make_task(name))
 
-    def run(*argv):
-        code = main(["train", "router", *argv])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return partial(command, "train", "router")
 
 
 def test_a_router_is_trained_kept_and_told(train):

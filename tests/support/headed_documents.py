@@ -34,6 +34,16 @@ def headed_document(number, *, gap=" ", num_sections=5, words=TOPICS):
     return HeadedDocument(f"d{number}", sentence_text(sentences, gap), tuple(points), tuple(("t",) for _ in points))
 
 
+def headed_markdown(document):
+    """A document with its headings."""
+    levels = dict(document.points)
+    lines = []
+    for i, sentence in enumerate(document.text.texts()):
+        lines += ["", "#" * levels[i] + f" Part {i}", ""] if i in levels else []
+        lines.append(sentence)
+    return "\n".join(lines) + "\n"
+
+
 def hashed_vectors(texts):
     """A vector a text that depends on nothing but the text; sentences of a topic are alike."""
     rows = []

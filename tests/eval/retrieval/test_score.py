@@ -143,7 +143,7 @@ def test_a_python_user_has_answers_read_and_scored(run, questions, capsys):
 def test_measures_are_chosen_by_the_kind_of_questions(questions):
     task, said = examples_task("mine", read_examples(questions)), []
     assert choose_measures(task).measures == ("em", "f1")
-    assert choose_measures(task, kind="hotpot").convention == "hotpot"
+    assert choose_measures(task, kind="hotpot").convention == choose_measures(task, kind="2wiki").convention == "hotpot"
     assert choose_measures(task, kind="babi", note=said.append).measures == ("em", "f1", "babilong") and not said
     assert choose_measures(task, ("em",), kind="babi").measures == ("em",)
     assert np.isin(["rome", "oslo", "bonn"], [*choose_measures(task, kind="babi").labels]).all()
