@@ -71,9 +71,7 @@ paths FILE ...             file, folder, or - for stdin: texts; PDF, HTML, DOCX,
 --strategy                 how to cut (default: fixed; with --tree, tree)
 --points                   of hierarchy and levels: what tells where a part begins (default: headings, of Markdown; with
                            --tagger, tagger)
---tagger
---sizes N,N,...            of levels: in place of sections, paragraphs and sentences, spans of at most so many tokens,
-                           each within one of the size before, as 1024,512,256,128,64
+--tagger --sizes
 --level_cap N              of hierarchy: no part is deeper (default: no limit)
 --max_tokens N             no chunk has more (default: no limit)
 --min_tokens N             join smaller chunks where the limit allows

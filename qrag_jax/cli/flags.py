@@ -29,7 +29,7 @@ texts PATHS... QUESTION ...  text files, folders of .txt and .md, or one index; 
                         --tagger, tagger)
 . --tagger RUN          of points by a tagger: run folder of `qrag train tagger` (default: one that comes with this
                         package)
-. --sizes N,N,...       of levels: in place of sections, paragraphs and sentences, spans of at most so many tokens, each
+--sizes N,N,...         of levels: in place of sections, paragraphs and sentences, spans of at most so many tokens, each
                         within one of the size before, as 1024,512,256,128,64
 --model M = minilm      encoder: minilm, a folder or a hub id
 . --notes_mode M        of an index, what its notes do: best_of (a chunk counts as the best of itself and its notes),

@@ -87,7 +87,7 @@ paths [PATHS ...]     files or folders
 --model M             encoder: minilm, a folder or a hub id (default: minilm; not with a run)
 --strategy
 --max_tokens N        no chunk has more (default: 200; with --sizes no other limit; not with a run)
---points --tagger --sizes
+. --points --tagger --sizes
 --parents             of levels: how a part that holds others is known: best_child (by its best leaf; no vector of it
                       stays), mean (of its children), windows (of its text, read in windows), direct (of its text as far
                       as the encoder reads), compressor (by a network that reads its children) (default: best_child)

@@ -16,7 +16,7 @@ SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of `RETRIEVERS` is another 
 CUTTING = """\
 --strategy
 --max_tokens N   no passage has more (default: 200; not with a run)
---points --tagger --sizes
+. --points --tagger --sizes
 --model M        encoder: minilm, a folder or a hub id (default: minilm; not with a run)
 """
 CHOICE = "--only --encoding --strict --follow_links --max_input_gb\n"
