@@ -185,7 +185,7 @@ class _Faults:
             place = place.rpartition(".")[0]
         self.errors.append(UsageError(message, file=self.where.get(place, self.source), field=path or None, **parts))
 
-    def refuse(self, path: str, error: ValueError) -> None:
+    def refuse(self, path: str, error: ValueError | TypeError) -> None:
         """Notes what the dataclass at `path` says of its fields."""
         if isinstance(error, InputError) and error.field:
             name = f"{path}.{error.field}" if path else error.field
@@ -237,7 +237,7 @@ def _build(cls: type, data: object, path: str, default: object, faults: _Faults)
         return None
     try:
         return cls(**values)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         faults.refuse(path, error)
 
 
@@ -261,7 +261,7 @@ def _check(hint: Any, value: Any, path: str, default: object, faults: _Faults) -
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             return faults.add(path, f"expected a mapping, got {_describe(value)}")
-        return {name: _check(args[1], item, f"{path}.{name}", MISSING, faults) for name, item in value.items()}
+        return {str(name): _check(args[1], item, f"{path}.{name}", MISSING, faults) for name, item in value.items()}
     if hint not in _SCALARS:
         raise TypeError(f"{path}: a config field cannot have the type {hint}")
     if hint is str and path in faults.raw and faults.raw[path][:1] not in ("'", '"'):

@@ -273,6 +273,15 @@ def test_a_field_of_a_type_that_no_file_has_is_a_programming_error():
         load_config(unsupported, None, ["x=3"])
 
 
+def test_a_type_error_of_a_class_is_a_fault_of_its_field():
+    def refuse(self):
+        raise TypeError("x: boom")
+
+    own = dataclasses.make_dataclass("Own", [("x", int, 1)], frozen=True, namespace={"__post_init__": refuse})
+    with pytest.raises(UsageError, match="override x=2: x"):
+        load_config(own, None, ["x=2"])
+
+
 def test_to_dict_is_plain_and_whole():
     assert to_dict(Run(data=Data(names=["a"]))) == {
         "name": "run",

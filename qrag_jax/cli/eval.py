@@ -64,7 +64,7 @@ run
 --seed
 . --num_steps
 --methods M,...            rows to compute, of {", ".join(METHODS)} (default: all)
---protocol M,M,...         which of the T picks count, of {", ".join(PROTOCOLS)} (default: fixed, and threshold and stop
+--protocol M,M,...         which of the N picks count, of {", ".join(PROTOCOLS)} (default: fixed, and threshold and stop
                            where the run has them)
 . --calibrate FILE         fit the thresholds of all methods on these questions, of the same kind as those that are
                            scored and none of them (default: the run's own threshold, for trained)

@@ -201,6 +201,6 @@ examples:
 """,
     flags=_FLAGS,
     choices={"planner": ("constant", "router")},
-    usage="[--retriever R] [--top_k K] [--json] [...] [RUN] PATHS...|INDEX QUESTION",
+    usage="[--retriever R] [--top_k N] [--json] [...] [RUN] PATHS...|INDEX QUESTION",
     run=_run,
 )

@@ -118,15 +118,18 @@ def seeds(text: str) -> tuple[int, ...]:
 
 
 def parts(text: str) -> tuple[str, ...]:
-    """What stands between commas."""
-    return tuple(part.strip() for part in text.split(","))
+    """What stands between commas, nothing empty."""
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty part: leave the flag out, or give a value")
+    return found
 
 
 def names(text: str) -> tuple[str, ...]:
-    """What stands between commas, nothing empty and nothing twice; as `type=` of a flag."""
+    """What stands between commas, nothing twice; as `type=` of a flag."""
     found = parts(text)
-    if not all(found) or len(set(found)) != len(found):
-        raise argparse.ArgumentTypeError(f"{text!r} has an empty name, or one twice")
+    if len(set(found)) != len(found):
+        raise argparse.ArgumentTypeError(f"{text!r} has one twice")
     return found
 
 

@@ -138,10 +138,10 @@ def find_files(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> Found:
     or named beside its folder) is there once.
 
     Raises:
-        UsageError: a path that does not exist, or is neither a file nor a folder.
+        UsageError: a path that is blank, does not exist, or is neither a file nor a folder.
         InputError: a folder that is named cannot be read.
     """
-    paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    paths = named_paths(paths)
     files: dict[str, DocumentFile] = {}  # by what they really are
     skipped: list[Skipped] = []
     links: list[Path] = []
@@ -156,6 +156,14 @@ def find_files(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> Found:
             name = f"./{member}" if str(member) == STDIN else str(member)
             files.setdefault(real, DocumentFile(name, member, real in is_named))
     return Found(tuple(files.values()), tuple(skipped), dict(others.most_common()), tuple(links))
+
+
+def named_paths(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
+    """The paths that are meant; a blank one is a variable that is not set, and no name of the working folder."""
+    named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    if not all(path.strip() for path in named):
+        raise UsageError("is blank; name a file or folder, the working folder as '.'", field="paths", value="")
+    return named
 
 
 def _members(folder: Path, skipped: list[Skipped], others: Counter[str], links: list[Path]) -> list[Path]:

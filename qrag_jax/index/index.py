@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.documents.found import named_paths
 from qrag_jax.index.build import index_method
 from qrag_jax.index.info import IndexInfo
 from qrag_jax.index.methods import Method, Picks, Show, load_embedder
@@ -56,7 +57,7 @@ _MAX_VIEWS = 4
 def open_index(
     source: Paths | Sequence[Document] | Corpus,
     *,
-    retriever: "str | QRagRetriever | None" = None,
+    retriever: "str | os.PathLike | QRagRetriever | None" = None,
     encoder: "str | TextEmbedder | None" = None,
     chunking: ChunkConfig | None = None,
     tagger: str | os.PathLike | None = None,
@@ -98,7 +99,7 @@ class Index:
     def __init__(
         self,
         source: StoredSource | MemorySource,
-        retriever: "str | QRagRetriever | None" = None,
+        retriever: "str | os.PathLike | QRagRetriever | None" = None,
         encoder: "TextEmbedder | None" = None,
         show: Show | None = None,
         seconds: dict[str, float] | None = None,
@@ -141,7 +142,7 @@ class Index:
         top_k: int | None = 5,
         *,
         only: str | Sequence[str] = (),
-        retriever: "str | QRagRetriever | None" = None,
+        retriever: "str | os.PathLike | QRagRetriever | None" = None,
     ) -> list[Hit]:
         """The passages that answer a question, the best first.
 
@@ -193,7 +194,7 @@ class Index:
         *,
         llm: TextGenerator | str | None = None,
         only: str | Sequence[str] = (),
-        retriever: "str | QRagRetriever | None" = None,
+        retriever: "str | os.PathLike | QRagRetriever | None" = None,
         options: AskOptions | None = None,
     ) -> Answer:
         """Answers a question: in quotes, or by a language model.
@@ -247,11 +248,11 @@ class Index:
             paths: as of `read_files`.
             plan: of an index on disk: encoding, processes, who writes notes.
         """
-        return self._changed(self._open.add(_listed(paths), plan))
+        return self._changed(self._open.add(named_paths(paths), plan))
 
     def remove(self, paths: Paths, plan: Plan | None = None) -> tuple[str, ...]:
         """Takes documents of files and folders out, as they are named in `documents`; gives their ids."""
-        return self._changed(self._open.remove(_listed(paths), plan))
+        return self._changed(self._open.remove(named_paths(paths), plan))
 
     def info(self) -> IndexInfo:
         """The documents and settings, with sizes."""
@@ -442,7 +443,3 @@ def _with_plan(cost: Cost, planned: Planned | None) -> Cost:
 
 def _patterns(only: str | Sequence[str]) -> tuple[str, ...]:
     return (only,) if isinstance(only, str) else tuple(only)
-
-
-def _listed(paths: Paths) -> list[str]:
-    return [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]

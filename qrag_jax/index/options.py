@@ -33,11 +33,15 @@ class SearchOptions:
 
     top_k: int | None = 5
     only: tuple[str, ...] = ()
-    retriever: "str | QRagRetriever | None" = None
+    retriever: "str | os.PathLike | QRagRetriever | None" = None
     notes: NoteMode | None = None
     levels: str | LevelRange | Planner | None = None
     num_steps: int | None = None
     stop: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.retriever, os.PathLike):
+            object.__setattr__(self, "retriever", os.fspath(self.retriever))
 
     @property
     def is_run(self) -> bool:
@@ -146,7 +150,9 @@ def _check_levels(options: SearchOptions, source: StoredSource | MemorySource) -
 
 
 def check_context(options: AskOptions, search: SearchOptions, source: StoredSource | MemorySource) -> None:
-    """Refuses to merge what has no sections, and to widen what is no sentence."""
+    """Refuses to merge what has no sections, to widen what is no sentence, and a context of no tokens."""
+    if options.max_context_tokens is not None and options.max_context_tokens < 1:
+        raise UsageError("give at least 1", field="max_context_tokens", value=options.max_context_tokens)
     if not search.is_run and options.num_around is not None:
         _refuse_of_run("num_around", search.retriever)
     if not options.merge:

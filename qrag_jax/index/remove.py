@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from qrag_jax.documents.found import named_paths
 from qrag_jax.documents.kinds import kind_by_suffix, read_suffixes
 from qrag_jax.documents.read import Found
 from qrag_jax.index.folder import CATALOGUE, PATIENCE, SHARDS, index_folder, is_index, names_in, one_writer
@@ -119,9 +120,11 @@ def remove_documents(
         The ids that were removed.
 
     Raises:
-        UsageError: there is no index, no document of a path in it, or `make` is missing; then nothing is removed.
+        UsageError: there is no index, a path is blank, no document of it is there, or `make` is missing; then nothing
+            is removed.
         InputError: the disk is full, or the index cannot be mended.
     """
+    paths = named_paths(paths)
     index_folder(folder)
     with one_writer(folder, "qrag index remove", patience, waits):
         settings = read_settings(folder)

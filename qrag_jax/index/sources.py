@@ -9,7 +9,7 @@ from pathlib import Path
 from qrag_jax.chunking.chunker import ChunkConfig, level_names
 from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range, parse_levels
 from qrag_jax.documents.decoding import check_encoding, is_utf8
-from qrag_jax.documents.found import Only
+from qrag_jax.documents.found import Only, named_paths
 from qrag_jax.documents.read import STDIN, read_files
 from qrag_jax.errors import Arg
 from qrag_jax.files.manifest import MANIFEST
@@ -244,7 +244,10 @@ def make_source(
         return _of_corpus(source, "corpus", only, encoder)
     given = [source] if isinstance(source, str | os.PathLike) else list(source)
     documents = tuple(one for one in given if isinstance(one, Document))
-    paths = [os.fspath(one) for one in given if not isinstance(one, Document)]
+    paths = named_paths(one for one in given if not isinstance(one, Document))
+    if documents and paths:
+        reason = f"{len(documents)} documents beside the path {paths[0]}"
+        raise UsageError(reason, field="source", remedy="give all as documents (`read_files`)")
     stored = [path for path in paths if is_stored(path)]
     if stored and len(paths) > 1:
         raise UsageError(

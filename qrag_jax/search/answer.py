@@ -267,7 +267,7 @@ def make_budget(
             f"question: {count(readable(question)):,} tokens, with what the prompt says {empty:,}: the model's "
             f"window is {window:,}, prompt and answer together: ask a shorter question"
         )
-    most = max_tokens or _MAX_CONTEXT_TOKENS
+    most = _MAX_CONTEXT_TOKENS if max_tokens is None else max_tokens
     if max_tokens is None and window is not None:
         most = min(most, window - max_answer_tokens - empty - _SLACK)
         if most <= overhead:

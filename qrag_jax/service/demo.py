@@ -88,7 +88,7 @@ def run_demo(request: DemoRequest, watch: Watch = NOBODY) -> DemoResult:
     """Trains, measures and hides a story to be asked for; all files are in `out`."""
     out = Path(request.out)
     config = demo_config(request.seed, request.haystack, request.smoke)
-    babi = _babi_files(request.babi)
+    babi = {path: read_babi(path) for path in _babi_files(request.babi)}  # a wrong file is told before the training
     with lock_folder(out, "qrag demo"):  # first of all: a place that cannot be written is told before the work
         _clear(out, watch)
         task = training_tasks(config)[0]
@@ -103,8 +103,8 @@ def run_demo(request: DemoRequest, watch: Watch = NOBODY) -> DemoResult:
         worlds = simulate_stories(2, num_questions, _VALID_SEED, "valid", max_facts=config.data.num_chunks)
         lengths = [factor * config.data.num_chunks for factor in LENGTH_FACTORS[: 2 if request.smoke else None]]
         tasks: list[Task] = hidden_stories_tasks("worlds2", worlds, haystack, lengths)
-        for path in babi:
-            tasks += hidden_stories_tasks(path.name.split(".")[0], read_babi(path), haystack, lengths)
+        for path, stories in babi.items():
+            tasks += hidden_stories_tasks(path.name.split(".")[0], stories, haystack, lengths)
         rows = _measure(out, config, retriever, tasks, num_questions, watch)
         return DemoResult(rows, retriever, *_hide_story(out / _SAMPLE, worlds, haystack))
 

@@ -1,6 +1,7 @@
 """One object over files, an index on disk and a corpus: each finds, asks and changes alike."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -184,7 +185,9 @@ def test_what_is_closed_is_refused(place):
         (SearchOptions(num_steps=2), "num_steps"),
         (SearchOptions(stop=True), "stop"),
         (SearchOptions(levels="section"), "levels"),
+        (SearchOptions(retriever=Path("no/such/run")), "retriever"),
         (AskOptions(num_around=1), "num_around"),
+        (AskOptions(max_context_tokens=0), "max_context_tokens"),
         (AskOptions(merge=True), "merge"),
     ],
 )
@@ -193,6 +196,27 @@ def test_options_that_do_not_go_with_files(options, field, place):
         with pytest.raises(UsageError) as error:
             index.check(QUESTION, options)
     assert error.value.field == field
+
+
+def test_a_blank_path_is_no_name_of_the_working_folder(place, encoder):
+    stored = opened("index", encoder)
+    calls = (
+        lambda: open_index(""),
+        lambda: read_files(["notes", " "]),
+        lambda: stored.add(""),
+        lambda: stored.remove(""),
+    )
+    for call in calls:
+        with pytest.raises(UsageError) as error:
+            call()
+        assert error.value.field == "paths"
+    assert stored.documents() == opened("index", encoder).documents()
+
+
+def test_documents_beside_paths_are_refused(place):
+    with pytest.raises(UsageError) as error:
+        open_index([Document("a", "lamp"), "notes"])
+    assert error.value.field == "source"
 
 
 def test_what_belongs_to_files_is_refused_of_an_index(place, encoder):
