@@ -1,7 +1,6 @@
 """The encoders against transformers on torch: tiny random models of every family, layer by layer, and gradients."""
 
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,14 @@ import numpy as np
 import pytest
 
 from qrag_jax.models.encoder.table import weight_table
-from qrag_jax.models.encoder.text_encoder import Encoder, encode, encode_in_blocks, relative_buckets, valid_tokens
+from qrag_jax.models.encoder.text_encoder import (
+    Encoder,
+    encode,
+    encode_in_blocks,
+    encode_tokens,
+    relative_buckets,
+    valid_tokens,
+)
 from qrag_jax.models.encoder.tokenizer import train_word_level
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 
@@ -71,10 +77,10 @@ def torch_rows(tokens, lengths):
 
 def hidden_states(loaded, tokens, lengths):
     """What every layer of ours gives, the embeddings first."""
-    apply = jax.jit(partial(Encoder(loaded.config).apply, capture_intermediates=True, mutable=["intermediates"]))
-    _, captured = apply({"params": loaded.params}, tokens, valid_tokens(lengths, tokens.shape[1]))
-    names = ["embeddings_norm", *(f"layer_{index}" for index in range(loaded.config.num_layers))]
-    return [captured["intermediates"][name]["__call__"][0] for name in names]
+    encoder = Encoder(loaded.config).bind({"params": loaded.params})
+    shallow = (replace(loaded.config, num_layers=1 + layer) for layer in range(loaded.config.num_layers))
+    layers = [jax.jit(encode_tokens, static_argnums=0)(config, loaded.params, tokens, lengths) for config in shallow]
+    return [encoder.embed(tokens, encoder.places(tokens)), *layers]
 
 
 def assert_same_layers(model, loaded, tokens, lengths):
