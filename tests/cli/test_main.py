@@ -142,7 +142,7 @@ def test_a_flag_that_is_like_no_other_is_only_refused(capsys):
         (["eval", "RUN", "--hotpot", "a", "--protocol", "fixd"], "'fixd' is no protocol; choose from fixed, threshold"),
         (
             ["eval", "RUN", "--hotpot", "a", "--protocol", "fixed,fixed"],
-            "'fixed,fixed' has an empty name",
+            "'fixed,fixed' has one twice",
         ),
         (["eval", "RUN", "--babi", "a", "--num_chunks", "50,x"], "'x' is not an integer of at least 1"),
         (["eval", "RUN", "--babi", "a", "--methods", "bm52"], "'bm52' is no method; choose from trained, untrained"),
