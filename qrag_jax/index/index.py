@@ -329,7 +329,7 @@ class Index:
         if key not in self._methods:
             with timed("load", self._seconds):
                 assert options.retriever is not None  # by _defaults
-                settings, retriever = self.settings, options.retriever
+                settings, retriever = self.settings, cast("str | QRagRetriever", options.retriever)
                 loads = not settings.is_run and not options.is_run and retriever != "bm25"
                 if loads and self._encoder is None:
                     self._encoder = load_embedder(settings.model)
