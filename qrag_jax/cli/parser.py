@@ -77,7 +77,13 @@ class Verb:
     usage: str = ""
 
 
-class Parser(argparse.ArgumentParser):
+class _Plain(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Ends the command with the usage and the reason, exit code 2."""
+        super().error(shown_lines(message))
+
+
+class Parser(_Plain):
     """The parser of a verb; `--help` is short, `--help_all` is whole.
 
     It shows what it was given as a terminal may see it: a shell puts names of files there (`qrag chunk *`).
@@ -94,10 +100,6 @@ class Parser(argparse.ArgumentParser):
             positionals = [_named(action) for action in self._actions if not action.option_strings]
             usage = verb.usage or " ".join([*positionals, "[flags]"])
             self.usage = "\n".join(f"{'       ' * (i > 0)}{prog} {line}" for i, line in enumerate(usage.split("\n")))
-
-    def error(self, message: str) -> NoReturn:
-        """Ends the command with the usage and the reason, exit code 2."""
-        super().error(shown_lines(message))
 
     def format_help(self) -> str:
         """The description, the flags that people set, and some examples."""
@@ -156,7 +158,7 @@ class _HelpAll(argparse.Action):
 
 def main_parser() -> argparse.ArgumentParser:
     """The parser of `qrag` alone, which names the verbs and knows none of their flags."""
-    parser = argparse.ArgumentParser(
+    parser = _Plain(
         prog="qrag",
         description=_DESCRIPTION,
         epilog="qrag VERB --help explains one. Exit codes: 0 done, 1 bad data or file, 2 wrong flag, config or path.",

@@ -340,7 +340,7 @@ def read_threshold(metadata: Mapping[str, Any]) -> tuple[float, frozenset[str]] 
         raise InputError(
             f"metadata of the checkpoint: dev.threshold {value!r:.100} is no threshold: copy the run again"
         )
-    return value, frozenset(fitted_on)
+    return float(value), frozenset(fitted_on)
 
 
 def save_for_inference(saved: Checkpoint, folder: Path) -> Path:
