@@ -110,7 +110,7 @@ class Reading:
 
 
 def reading_of(answers: Sequence[Generation], error: str | None) -> Reading:
-    """What the answers to one prompt took, the last of which counts.
+    """The cost and outcome of one prompt: every answer is paid for, and the last one counts.
 
     Args:
         error: why the prompt has no answer; None where it has one.
@@ -208,7 +208,7 @@ class Desk:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """How many are no note, by those reasons that there were."""
+        """The number of answers that are no note, by reason; reasons that did not occur are left out."""
         return {reason: number for reason, number in self.left_out.items() if number}
 
     def kept(self, found: Iterable[Note | str]) -> Iterator[Note]:

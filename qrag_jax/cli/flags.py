@@ -1,10 +1,10 @@
 """Flags as tables, a line a flag, much as the help shows them. Imports nothing heavy: the help is fast."""
 
 import argparse
+import inspect
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
 from typing import Any, TypeVar
 
 from qrag_jax.cli.errors import FLAGS
@@ -50,7 +50,7 @@ texts PATHS... QUESTION ...  text files, folders of .txt and .md, or one index; 
                         there is no accelerator, else float32
 --json                  print one JSON object
 """
-# Of the flags that have some in any verb; a verb may have others.
+# Choices of flags that are the same in every verb; `Verb.choices` adds to them or replaces them.
 _CHOICES: Mapping[str, Collection[str]] = {
     "grammar_field": GRAMMAR_FIELDS,
     "llm": LLMS,
@@ -118,7 +118,7 @@ def seeds(text: str) -> tuple[int, ...]:
 
 
 def parts(text: str) -> tuple[str, ...]:
-    """What stands between commas, nothing empty."""
+    """The parts between commas; none may be empty."""
     found = tuple(part.strip() for part in text.split(","))
     if not all(found):
         raise argparse.ArgumentTypeError(f"{text!r} has an empty part: leave the flag out, or give a value")
@@ -126,7 +126,7 @@ def parts(text: str) -> tuple[str, ...]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """What stands between commas, nothing twice; as `type=` of a flag."""
+    """The parts between commas; none may come twice. As `type=` of a flag."""
     found = parts(text)
     if len(set(found)) != len(found):
         raise argparse.ArgumentTypeError(f"{text!r} has one twice")
@@ -196,7 +196,7 @@ def add(parser: argparse.ArgumentParser, table: str, choices: Mapping[str, Colle
 
 
 def _lines(table: str) -> list[tuple[str, list[str], str]]:
-    """Of each line its mark, the words before its help, and the help."""
+    """Each line of a table as its mark, the words before its help, and its help."""
     joined = re.sub(r"\n +", " ", table)
     split = [re.fullmatch(r"((?:\|!?)?\.?) ?(.*?)(?:  +(.*))?", line) for line in joined.splitlines()]
     return [(one[1], one[2].split(" "), one[3] or "") for one in split if one is not None]
@@ -233,15 +233,15 @@ def _add(
 
 
 def made(cls: Callable[..., T], values: Mapping[str, Any], **more: Any) -> T:
-    """What flags say as a dataclass: each field by its flag, where that is given.
+    """A dataclass made from flags: each field takes the value of its flag, else its default.
 
     Args:
         values: of all flags of a verb.
-        more: fields that no flag of their name gives.
+        more: values of fields that have no flag of their name.
     """
-    names = [one.name for one in fields(cls)]  # type: ignore[arg-type]
-    flags = {name: values.get(name if name in values else FLAGS.get(name, name)) for name in names}
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in flags.items()}
+    dests = {name: name if name in values else FLAGS.get(name, name) for name in inspect.signature(cls).parameters}
+    found = {name: values.get(dest) for name, dest in dests.items()}
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
     return cls(**{name: value for name, value in given.items() if value is not None} | more)
 
 

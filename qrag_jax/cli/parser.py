@@ -78,6 +78,8 @@ class Verb:
 
 
 class _Plain(argparse.ArgumentParser):
+    """A parser whose errors cannot steer the terminal."""
+
     def error(self, message: str) -> NoReturn:
         """Ends the command with the usage and the reason, exit code 2."""
         super().error(shown_lines(message))

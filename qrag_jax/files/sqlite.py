@@ -108,7 +108,7 @@ class Kind:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another one that has taken its place; None where there is none."""
+    """Device and inode of a file, which change when another file takes its place; None where there is no file."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -117,12 +117,12 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def remove_beside(path: Path) -> None:
-    """Removes what SQLite has put beside a file."""
+    """Removes the files that SQLite has put beside a file."""
     for end in _BESIDE:
         path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:
-    """Removes a file with all that SQLite has put beside it."""
+    """Removes a file and those that SQLite has put beside it."""
     path.unlink(missing_ok=True)
     remove_beside(path)

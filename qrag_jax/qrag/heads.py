@@ -100,7 +100,7 @@ def link_inputs(
 def coverage_inputs(
     words: Float[Array, "batch sources words"], taken: Int[Array, "batch taken"]
 ) -> Float[Array, "batch chunks 3"]:
-    """What a state as a whole says of every chunk by its words, each in [0, 1]: `text_links.COVERAGE`.
+    """Three shares of words that compare every chunk with the whole state, each in [0, 1]: `text_links.COVERAGE`.
 
     * `covered`: share of the chunk's words that the question or a taken chunk has.
     * `adds`: share of the question's words that the chunk has and no taken chunk.

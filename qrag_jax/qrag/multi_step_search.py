@@ -48,7 +48,7 @@ class ActionBank:
     texts: Texts | None = None
 
     def linker(self, questions: Texts) -> Link:
-        """What makes contexts over the bank ready for `play` and `plan`; errors as of `batching.make_linker`."""
+        """A function that readies contexts over the bank for `play` and `plan`; errors as of `batching.make_linker`."""
         return make_linker(self.retriever.env, self.texts, questions)
 
 

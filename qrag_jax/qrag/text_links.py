@@ -23,8 +23,8 @@ from jaxtyping import Bool, Float
 from qrag_jax.chunking.text.proper_names import without_bracket
 from qrag_jax.chunking.text.words import bm25_tokens
 
-COVERAGE = ("covered", "adds", "elsewhere")  # made of `shared_words` by `mdp.heads.coverage_inputs`
-MAX_WORDS = 256  # shared words of a context that are told apart
+COVERAGE = ("covered", "adds", "elsewhere")  # made of `shared_words` by `heads.coverage_inputs`
+MAX_WORDS = 256  # distinct shared words of a context that are counted
 LINKS = ("shared", "names", "named", "title", "names_it", "own_title", "same_title", "new_names")
 
 _WORD = re.compile(r"\w+")

@@ -296,7 +296,7 @@ def asked_vector(vector: np.ndarray, dim: int) -> np.ndarray:
             "that embedded it"
         )
     if not np.isfinite(vector).all():
-        raise InputError("question: a vector that is not finite; mend the encoder")
+        raise InputError("question: its vector has a component that is not finite; mend the encoder")
     return unit_rows(vector[None].astype(np.float32))[0]
 
 

@@ -1,4 +1,4 @@
-"""What every reader of rows does with a field that is missing, null, blank or of another kind, and with bad files."""
+"""Every reader of rows against fields that are missing, null, blank or of another kind, and against bad files."""
 
 import copy
 import gzip

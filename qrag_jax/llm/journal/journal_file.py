@@ -323,14 +323,14 @@ class Owner:
 
 
 def is_alive(path: Path, name: str) -> bool:
-    """Whether an owner of `path` is still at work; the file of one that is not is removed, if that may be."""
+    """True while an owner of `path` is at work. Tries to remove the file of an owner that has ended."""
     if not _NAME.fullmatch(name):
         raise InputError(f"{path}: damaged (an owner {name[:40]!r}): move it away and start again")
     return _is_held(_owner_path(path, name))
 
 
 def _is_held(own: Path) -> bool:
-    """Whether a file of an owner is locked; one that is not is removed, if that may be."""
+    """True while the file of an owner is locked. Tries to remove a file that nobody holds."""
     try:
         handle = os.open(own, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -366,7 +366,7 @@ def _remove(own: Path) -> None:
 
 
 def _begun(path: Path) -> str:
-    """How the name of a file begins that is not yet an owner's."""
+    """The beginning of the name of a file that no owner holds yet."""
     return f".{path.name}.owner-"
 
 

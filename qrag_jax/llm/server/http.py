@@ -383,7 +383,8 @@ class _Stream:
         return False
 
     async def _has_more(self) -> bool:
-        """Whether another byte is there already, or the connection has ended; TLS may hold what no socket shows."""
+        """True where another byte has come or the connection has ended. Reads, as TLS may hold bytes that the socket
+        does not show."""
         try:
             await self._stream.read(1, _LOOK_SECONDS)
         except self._errors.ReadTimeout:

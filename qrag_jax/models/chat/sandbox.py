@@ -2,8 +2,8 @@
 
 A chat template is a program. Jinja's sandbox keeps it away from Python's internals, but not from `'a' * 10**10`,
 endless recursion or text that doubles in a loop. Here every step is charged to a budget before it is taken: the syntax
-tree is rewritten so that loops, concatenations, lists, comparisons and output report to the
-environment, and only the filters, methods and functions that chat templates need are left.
+tree is rewritten so that loops, concatenations, lists, comparisons and output report to the environment, and only the
+filters, methods and functions that chat templates need are left.
 
 The budget's unit is about a character.
 """

@@ -105,7 +105,7 @@ class LevelIndex:
                 levels of all documents, and counted (`num_fallbacks`).
 
         Raises:
-            InputError: a vector that is not finite, or of another size than those of the corpus.
+            InputError: the vector is not finite, or has another size than those of the corpus.
             UsageError: `top_k` is below 1, the weight out of range, or the range beyond the levels.
         """
         check_top_k(top_k)
@@ -130,7 +130,7 @@ class LevelIndex:
         """The cosine of every leaf and a question, in the order of `Corpus.leaves`.
 
         Raises:
-            InputError: a vector that is not finite, or of another size than those of the corpus.
+            InputError: the vector is not finite, or has another size than those of the corpus.
         """
         return self._leaf_scores(asked_vector(vector, self._vectors.shape[1]))
 

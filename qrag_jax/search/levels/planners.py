@@ -135,7 +135,7 @@ class Router:
 
 @dataclass(frozen=True)
 class Planned:
-    """What was searched for a question.
+    """The levels that were searched for a question.
 
     Attributes:
         levels: the range.

@@ -1,4 +1,4 @@
-"""What small models on headed documents are trained by alike: documents in groups and parts, and the updates."""
+"""Training that tagger and compressor share: documents in groups and parts, and the loop of updates."""
 
 import hashlib
 import json

@@ -257,7 +257,9 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="a vector of 2 components, those of the corpus have 6: ask with the encoder"):
         index.rank("q", np.ones(2, np.float32), LevelRange(1, 1))
     for lost in (np.nan, np.inf):
-        with pytest.raises(InputError, match="question: a vector that is not finite; mend the encoder"):
+        with pytest.raises(
+            InputError, match="question: its vector has a component that is not finite; mend the encoder"
+        ):
             index.rank("q", np.full(6, lost, np.float32), LevelRange(1, 1))
     with pytest.raises(UsageError, match="parents compressor: nothing makes their vectors"):
         LevelIndex(CORPUS, NAMES, Parents("compressor"))

@@ -28,7 +28,7 @@ Score = Callable[[StudyQuestion, FoundChunks], Values]
 
 @dataclass(frozen=True)
 class RetrieverScores:
-    """How a retriever does on a task.
+    """The scores of a retriever on a task.
 
     Attributes:
         means: measure@k -> mean over the questions and its 95% bootstrap interval, of all measures that lie in [0, 1].
