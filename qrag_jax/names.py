@@ -169,6 +169,11 @@ REWARDS: Registry[Callable[[Any], Any]] = Registry(
     ),
 )
 
+STORES: Registry[Callable[[Any], Any]] = Registry(
+    "store",
+    (Entry("memory", "qrag_jax.search.dense:in_memory", "all vectors in memory, each compared exactly"),),
+)
+
 _CORPORA = "qrag_jax.data.corpora"
 TASKS: Registry[Callable[..., Any]] = Registry(
     "kind",
@@ -209,6 +214,7 @@ if TYPE_CHECKING:  # checkers know no names of registries
     PointsName = str
     NoteReaderName = str
     RewardName = str
+    StoreName = str
     TaskKind = str
 else:
     _OPEN = {
@@ -216,6 +222,7 @@ else:
         "PointsName": lambda: BOUNDARY_SOURCES.choices("tree"),
         "NoteReaderName": lambda: INDEX_NOTES,
         "RewardName": lambda: REWARDS.names,
+        "StoreName": lambda: STORES.names,
         "TaskKind": lambda: TASKS.names,
     }
 

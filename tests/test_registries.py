@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -69,6 +70,7 @@ ALL = {
     "llms": (names.LLMS, callable, "answers.md", names.LLMS.names),
     "learners": (names.LEARNERS, lambda thing: isinstance(thing, LearnerKind), "train.md", names.LEARNERS.names),
     "rewards": (names.REWARDS, callable, "train.md", names.REWARDS.names),
+    "stores": (names.STORES, callable, "index.md", names.STORES.names),
     "tasks": (names.TASKS, callable, "study.md", names.TASKS.names),
     "pages": (names.PAGES, lambda thing: isinstance(thing, Page), "study.md", names.PAGES.names),
 }  # fmt: skip
@@ -108,6 +110,44 @@ print(len(chunks), parse(["chunk", "a.md", "--strategy", "mine"]).values["strate
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "2 mine\n", done.stderr
+
+
+def test_a_store_that_is_added_searches_an_index_and_another_may_take_its_place(tmp_path):
+    (tmp_path / "far.py").write_text(
+        "from qrag_jax.search.dense import search_vectors\n"
+        "def far(vectors):\n"
+        "    return lambda questions, k: search_vectors(-questions, vectors, k)\n"
+    )
+    for name in ("one", "two", "three"):
+        (tmp_path / f"{name}.txt").write_text(name)
+    code = """
+from dataclasses import replace
+from pathlib import Path
+from qrag_jax import names
+names.STORES.add(names.Entry("far", "far:far", "the farthest first"))
+from support.indices import SETTINGS, load_maker, update
+from qrag_jax.cli.main import parse
+from qrag_jax.index.load import load_index
+from qrag_jax.index.settings import read_settings
+from qrag_jax.search.hybrid import rank_dense
+for store in ("memory", "far"):
+    update("i", "one.txt", "two.txt", "three.txt", settings=replace(SETTINGS, store=store))
+    ranked = rank_dense("one", load_index("i"), load_maker().embed)
+    print(read_settings("i").store, ranked.ids.tolist(), (ranked.scores >= 0).all())
+print(parse(["index", "build", "i", "a.md", "--store", "far"]).values["store"])
+"""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, DOCS.parent, DOCS.parent / "tests"))),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path, env=environment
+    )
+    assert done.stdout.splitlines() == [
+        "memory [0, 2, 1] True",
+        "far [1, 2, 0] False",
+        "far",
+    ], done.stdout + done.stderr
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.errors import worded
-from qrag_jax.names import CHUNKERS, INDEX_NOTES, PARENTS
+from qrag_jax.names import CHUNKERS, INDEX_NOTES, PARENTS, STORES
 from qrag_jax.types import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _OF_ACTIONS = {
     "encoding": ("build", "add"),
     "strict": ("build", "add"),
     "verify": ("info",),
+    "store": ("build", "add"),
     "notes": ("build", "add"),
     "estimate": ("build", "add"),
     **dict.fromkeys(("retriever", "model", *_OF_CUTTING), ("build", "add")),
@@ -94,6 +95,7 @@ paths [PATHS ...]     files or folders
 . --compressor RUN    of parents by compressor: run folder of `qrag train compressor`
 --notes               build, add: who writes the notes of chunks; another one writes them anew (default: that of the
                       index; of a new one mentions, and none of a run or of levels)
+. --store             build, add: finds the nearest vectors (default: that of the index; of a new one memory)
 --workers I           processes that read and embed (default: none)
 . --num_shards N      build: make the index in so many parts
 . --shard I           build: which part, from 0
@@ -337,6 +339,7 @@ VERB = Verb(
         "strategy": (*CHUNKERS, "tree"),
         "parents": [way for way in PARENTS if way != "summary"],
         "notes": INDEX_NOTES,
+        "store": STORES,
     },
     usage=f"{{{','.join(_ACTIONS)}}} INDEX [PATHS...] [flags]",
 )

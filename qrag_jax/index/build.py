@@ -36,7 +36,7 @@ from qrag_jax.index.settings import (
     read_settings,
 )
 from qrag_jax.index.update import Changes, Plan, update_index
-from qrag_jax.names import CHUNKERS, RETRIEVERS, NoteReaderName, ParentsName, RetrieverName
+from qrag_jax.names import CHUNKERS, RETRIEVERS, NoteReaderName, ParentsName, RetrieverName, StoreName
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.search.levels.level_search import LevelIndex
@@ -60,6 +60,7 @@ def index_settings(
     tagger: str | os.PathLike | None = None,
     parents: ParentsName | None = None,
     compressor: str | os.PathLike | None = None,
+    store: StoreName = "memory",
 ) -> IndexSettings:
     """How an index is to be made.
 
@@ -74,6 +75,7 @@ def index_settings(
         tagger: of points by tagger, its run; None is the one that comes with the package.
         parents: of strategy `levels`, how nodes above leaves get vectors; None is best_child.
         compressor: of parents by compressor, its run.
+        store: of `names.STORES`, which finds the nearest vectors.
 
     Raises:
         UsageError: flags that do not belong together; no such tagger or compressor.
@@ -90,7 +92,7 @@ def index_settings(
     notes = notes or ("none" if run is not None or has_levels else "mentions")
     setting = NotesSetting(notes) if isinstance(notes, str) else notes
     if run is not None:
-        return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting)
+        return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting, store=store)
     return IndexSettings(
         chunking,
         os.path.abspath(model) if os.path.isdir(model) else model,
@@ -98,6 +100,7 @@ def index_settings(
         notes=setting,
         tagger=_tagger_setting(tagger) if by_tagger else None,
         parents=_parents_setting(parents or "best_child", compressor) if has_levels else None,
+        store=store,
     )
 
 

@@ -121,7 +121,7 @@ def _corpus(known: list[Known], settings: IndexSettings) -> Corpus:
         tuple(documents),
         tuple(nodes),
         np.ascontiguousarray(joined, np.float32),
-        MadeBy(settings.chunking, settings.model, settings.fingerprint),
+        MadeBy(settings.chunking, settings.model, settings.fingerprint, settings.store),
         Cost(index_bytes=joined.nbytes),
         num_cut,
         tuple(trees),

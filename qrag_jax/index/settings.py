@@ -13,11 +13,11 @@ from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.files.manifest import json_text
 from qrag_jax.files.whole_file import read_json, write_whole
 from qrag_jax.index.folder import ABOUT, index_folder, is_filled, is_index
-from qrag_jax.names import CHUNKERS, NoteReaderName, ParentsName
+from qrag_jax.names import CHUNKERS, NoteReaderName, ParentsName, StoreName
 from qrag_jax.types import Arg, InputError, UsageError
 
-FORMAT = 3
-FORMATS = (1, 2, 3)  # the first said nothing of notes, nor the second of taggers and levels: they have none
+FORMAT = 4
+FORMATS = (1, 2, 3, 4)  # 2 added notes, 3 taggers and levels, 4 stores; an older index has the default of each
 _LATE = "late"  # its chunks have vectors of their surroundings
 
 
@@ -91,6 +91,7 @@ class IndexSettings:
         tagger: that finds the sections, where points are by tagger; else None.
         parents: how nodes above leaves get vectors, where trees have levels with names; None of other trees, whose
             nodes are all embedded.
+        store: of `names.STORES`, which finds the nearest vectors.
 
     Raises:
         UsageError: a tagger or parents of a strategy that has none.
@@ -104,6 +105,7 @@ class IndexSettings:
     notes: NotesSetting = NotesSetting()
     tagger: TaggerSetting | None = None
     parents: ParentsSetting | None = None
+    store: StoreName = "memory"
 
     def __post_init__(self) -> None:
         if self.tagger is not None and (self.chunking is None or points_of(self.chunking) != "tagger"):
@@ -195,7 +197,7 @@ def with_sha256(settings: Any) -> dict[str, Any]:
 
 
 def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
-    """The settings of an index, if it is there; notes are as asked for: they are made anew of what is there."""
+    """The settings of an index, if it is there; notes and store are as asked for: both are made of what is there."""
     if not is_index(folder):
         return None
     known = read_settings(folder)
@@ -208,7 +210,7 @@ def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
     for one, other, what in ((known.tagger, asked.tagger, "tagger"), (known.parents, asked.parents, "compressor")):
         if one is not None and other is not None:
             check_made_by(one, other.fingerprint, what, other.run)
-    return replace(known, notes=asked.notes)
+    return replace(known, notes=asked.notes, store=asked.store)
 
 
 def check_made_by(setting: TaggerSetting | ParentsSetting, fingerprint: str, what: str, run: str) -> None:

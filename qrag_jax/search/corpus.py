@@ -17,7 +17,9 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.text.chunks import chunk_text, make_chunk
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.names import STORES, StoreName
 from qrag_jax.search.bm25 import Bm25Index
+from qrag_jax.search.dense import FindNearest
 from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, Encoder, InputError, Span
 from qrag_jax.unit_rows import are_unit, checked_vectors, unit_rows
 
@@ -35,11 +37,13 @@ class MadeBy:
         chunking: how documents were cut; None where that was no config.
         encoder: name of the encoder, for messages.
         fingerprint: of the encoder (`types.Encoder`); empty where it has none.
+        store: of `names.STORES`, which finds the nearest vectors.
     """
 
     chunking: ChunkConfig | None = None
     encoder: str = ""
     fingerprint: str = ""
+    store: StoreName = "memory"
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +124,11 @@ class Corpus:
             raise InputError("corpus: has no vectors: build it with an encoder, or search it by words (bm25)")
         vectors = self.vectors[self.leaves] if self.trees else self.vectors
         return vectors if are_unit(vectors, _UNIT_SLACK).all() else unit_rows(vectors)
+
+    @cached_property
+    def find_nearest(self) -> FindNearest:
+        """Finds the vectors of leaves that are nearest to questions, in the store that the corpus was made for."""
+        return STORES.load(self.made_by.store)(self.unit_vectors)
 
     @cached_property
     def by_chunk(self) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Exact search by vectors: every question against every chunk, no index that could lose one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -8,6 +8,13 @@ from jaxtyping import Float, Int
 _BLOCK_ELEMENTS = 4_000_000  # scores and copies of vectors that are held at once: 32 MB each
 _DIGITS = 9
 Ranking = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]
+# (questions [q, dim], k) -> of each question the places of its `k` nearest vectors and their cosines, best first.
+FindNearest = Callable[[Float[np.ndarray, "q dim"], int], list[Ranking]]
+
+
+def in_memory(vectors: Float[np.ndarray, "n dim"]) -> FindNearest:
+    """A store (`names.STORES`) that holds the unit vectors of all chunks and compares each, by `search_vectors`."""
+    return lambda questions, k: search_vectors(questions, vectors, k)
 
 
 def search_vectors(

@@ -11,7 +11,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, embed_question
-from qrag_jax.search.dense import rounded, search_vectors
+from qrag_jax.search.dense import rounded
 from qrag_jax.types import Embed, Note, UsageError
 
 _RANK_CONSTANT = 60.0
@@ -69,8 +69,8 @@ def rank_dense(question: str, corpus: Corpus, embed: Embed, top_k: int | None = 
         UsageError: `top_k` is below 1.
     """
     check_top_k(top_k)
-    asked, vectors = embed_question(corpus, embed, question), corpus.unit_vectors
-    ((places, scores),) = search_vectors(asked[None], vectors, len(vectors) if top_k is None else top_k)
+    asked = embed_question(corpus, embed, question)
+    ((places, scores),) = corpus.find_nearest(asked[None], len(corpus.leaves) if top_k is None else top_k)
     return Ranked(corpus.leaves[places], scores)
 
 

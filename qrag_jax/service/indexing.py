@@ -18,7 +18,7 @@ from qrag_jax.index.remove import outside, remove_documents
 from qrag_jax.index.settings import IndexSettings, NotesSetting, read_settings
 from qrag_jax.index.shards import build_shard
 from qrag_jax.index.update import Changes, Plan, update_index
-from qrag_jax.names import NoteReaderName, ParentsName
+from qrag_jax.names import NoteReaderName, ParentsName, StoreName
 from qrag_jax.service.cutting import LEVELS, TREE, CutOptions, chunking_of
 from qrag_jax.types import Chunk, Document, NoteReader, ReadNotes, UsageError, Watch
 
@@ -52,6 +52,7 @@ class UpdateRequest:
         encoder: minilm, a folder or a hub id; None, as `retriever` and `cut` with nothing said: as the index has it.
         cut: how documents are cut.
         notes: who writes notes.
+        store: finds the nearest vectors; None: as the index has it, and `memory` for a new one.
         encoding, strict, num_workers: as of `Plan`.
         shard, num_shards: which part of how many; None makes all of it.
     """
@@ -63,6 +64,7 @@ class UpdateRequest:
     encoder: str | None = None
     cut: CutOptions = CutOptions()
     notes: NotesRequest = NotesRequest()
+    store: StoreName | None = None
     encoding: str | None = None
     strict: bool = False
     num_workers: int = 0
@@ -159,8 +161,9 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
     given = [name for name, value in named.items() if value is not None] + request.cut.given
     there = read_settings(request.folder) if is_index(request.folder) else None
     notes = _setting(request.notes, request.folder, None if there is None else there.notes)
+    store = request.store or (there.store if there is not None else "memory")
     if not given and there is not None:
-        return replace(there, notes=notes or there.notes)
+        return replace(there, notes=notes or there.notes, store=store)
     if request.retriever is not None and len(given) > 1:
         reason = ("not with ", Arg("retriever"), ": a run reads sentences, with its own encoder")
         raise UsageError(reason, field=given[1])
@@ -174,6 +177,7 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
         tagger=cut.tagger,
         parents=cast("ParentsName | None", cut.parents or (cut.compressor and "compressor")),
         compressor=cut.compressor,
+        store=store,
     )
 
 

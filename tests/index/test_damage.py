@@ -181,8 +181,10 @@ def test_a_newer_format_is_said(notes):
     ):
         load_index("i")
     about = json.loads(Path("i/index.json").read_text())
-    Path("i/index.json").write_text(json.dumps(about | {"format": 4}))
-    with pytest.raises(InputError, match="index.json: format 4, this version of qrag_jax reads 1 and 2 and 3: update"):
+    Path("i/index.json").write_text(json.dumps(about | {"format": 5}))
+    with pytest.raises(
+        InputError, match="index.json: format 5, this version of qrag_jax reads 1 and 2 and 3 and 4: update"
+    ):
         load_index("i")
 
 
