@@ -153,7 +153,7 @@ def update_index(
         if plan.makes_notes:
             check_notes(folder, settings, make, plan.read_notes)
         known_settings = settings_of(folder, settings)
-        if known_settings is not None and plan.keeps_notes and read_settings(folder) != known_settings:
+        if known_settings is not None and plan.keeps_notes and read_settings(folder).notes != known_settings.notes:
             raise UsageError(
                 f"{folder}: another command has changed who writes its notes, which was {settings.notes.reader} when "
                 "this one began: run it again"
