@@ -131,7 +131,7 @@ from qrag_jax.index.load import load_index
 from qrag_jax.index.settings import read_settings
 from qrag_jax.search.hybrid import rank_dense
 for store in ("memory", "far"):
-    update("i", "one.txt", "two.txt", "three.txt", settings=replace(SETTINGS, store=store))
+    update("i", "one.txt", "two.txt", "three.txt", settings=replace(SETTINGS, store=store), keeps_notes=True)
     ranked = rank_dense("one", load_index("i"), load_maker().embed)
     print(read_settings("i").store, ranked.ids.tolist(), (ranked.scores >= 0).all())
 print(parse(["index", "build", "i", "a.md", "--store", "far"]).values["store"])
