@@ -7,7 +7,7 @@
 * A step: the same prompts in turns without a grammar, under one that admits every text (so that all tokens are the
   same, which is checked) and under one of JSON; CPU time a token of the batch, first tokens counted, and the median
   over rounds of the ratio to the turn without.
-* Answers: a planner's JSON about the questions of docs/study_questions.jsonl, greedy, parsed strictly, with and without
+* Answers: a planner's JSON about the questions of examples/questions.jsonl, greedy, parsed strictly, with and without
   the grammar; nobody is asked again. What is counted is the form alone.
 """
 
@@ -88,7 +88,7 @@ def steps(loaded: LoadedDecoder, rounds: int) -> dict:
 
 def answers(loaded: LoadedDecoder, count: int) -> dict:
     """How many answers can be read as they are, of the same prompts."""
-    lines = (ROOT / "docs" / "study_questions.jsonl").read_text().splitlines()
+    lines = (ROOT / "examples" / "questions.jsonl").read_text().splitlines()
     questions = [json.loads(line)["question"] for line in lines][:count]
     prompts = [[Message("system", ASK), Message("user", question)] for question in questions]
     generator, found = LocalGenerator(loaded), {}

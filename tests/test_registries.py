@@ -61,18 +61,23 @@ def test_a_name_of_nothing_and_one_that_is_taken_are_refused(registry):
 
 # Each registry: what a thing of it is, and the page whose table names those that can be seen there.
 ALL = {
-    "chunkers": (names.CHUNKERS, lambda thing: isinstance(thing, ChunkerKind), "chunking.md", names.CHUNKERS.names),
-    "boundaries": (names.BOUNDARY_SOURCES, callable, "hierarchies.md", names.BOUNDARY_SOURCES.choices("tree")),
-    "note readers": (names.NOTE_READERS, callable, "notes.md", ()),
-    "file readers": (
-        names.FILE_READERS, lambda thing: isinstance(thing, FileKind), "documents.md", names.FILE_READERS.names,
+    "chunkers": (
+        names.CHUNKERS, lambda thing: isinstance(thing, ChunkerKind), "reference/chunking.md", names.CHUNKERS.names,
     ),
-    "llms": (names.LLMS, callable, "answers.md", names.LLMS.names),
-    "learners": (names.LEARNERS, lambda thing: isinstance(thing, LearnerKind), "train.md", names.LEARNERS.names),
-    "rewards": (names.REWARDS, callable, "train.md", names.REWARDS.names),
-    "stores": (names.STORES, callable, "index.md", names.STORES.names),
-    "tasks": (names.TASKS, callable, "study.md", names.TASKS.names),
-    "pages": (names.PAGES, lambda thing: isinstance(thing, Page), "study.md", names.PAGES.names),
+    "boundaries": (names.BOUNDARY_SOURCES, callable, "how_to/sections.md", names.BOUNDARY_SOURCES.choices("tree")),
+    "note readers": (names.NOTE_READERS, callable, "how_to/notes.md", ()),
+    "file readers": (
+        names.FILE_READERS, lambda thing: isinstance(thing, FileKind), "how_to/read_documents.md",
+        names.FILE_READERS.names,
+    ),
+    "llms": (names.LLMS, callable, "how_to/answers.md", names.LLMS.names),
+    "learners": (
+        names.LEARNERS, lambda thing: isinstance(thing, LearnerKind), "tutorials/train.md", names.LEARNERS.names,
+    ),
+    "rewards": (names.REWARDS, callable, "tutorials/train.md", names.REWARDS.names),
+    "stores": (names.STORES, callable, "how_to/keep_an_index.md", names.STORES.names),
+    "tasks": (names.TASKS, callable, "reference/study.md", names.TASKS.names),
+    "pages": (names.PAGES, lambda thing: isinstance(thing, Page), "reference/study.md", names.PAGES.names),
 }  # fmt: skip
 THINGS = [(kind, name) for kind, (registry, *_) in ALL.items() for name in registry]
 

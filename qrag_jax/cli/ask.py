@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 100  # characters of a question above its answer
 _OTHER_ANSWERS = (
     "answered in the words of your files; for an answer in its own words name a language model: --llm_model smollm2, a "
-    ".gguf file, or --llm openai (docs/answers.md)"
+    ".gguf file, or --llm openai (docs/how_to/answers.md)"
 )
 
 
@@ -187,7 +187,7 @@ alone. Where a model fails the exit code is 1, and what was found is printed all
 The context is filled with the best passages first, up to --max_context_tokens, and stands in the prompt in document
 order, fenced as data. The tokens are those of a local model, else of the encoder (a server's may differ by a little).
 With --levels or --planner the passages are parts of documents at any of these levels: the first that does not fit is
-given by its best leaves, and what was searched stands on standard error and in --json (docs/levels.md).
+given by its best leaves, and what was searched stands on standard error and in --json (docs/how_to/levels.md).
 
 {HELP}""",
     examples="""\

@@ -59,11 +59,11 @@ one that cannot be read, removes nothing. What cannot be read is recorded, named
 A file that has become empty or unreadable takes nothing away: its document is named with the reason here and by `info`.
 
 With --strategy levels documents are kept as trees whose levels have names: document, section, subsection, paragraph,
-sentence, or with --sizes spans of so many tokens (docs/levels.md). `qrag ask INDEX QUESTION --levels section:paragraph`
-searches some of them. --points, --sizes and --parents choose that strategy, unless one is named.
+sentence, or with --sizes spans of so many tokens (docs/how_to/levels.md). `qrag ask INDEX QUESTION --levels
+section:paragraph` searches some of them. --points, --sizes and --parents choose that strategy, unless one is named.
 
-Chunks get notes from other chunks (docs/notes.md): sentences that name what they are about, by which `qrag find` and
-`qrag ask` find them too. They are made of all documents together, whenever those have changed. With --notes llm a
+Chunks get notes from other chunks (docs/how_to/notes.md): sentences that name what they are about, by which `qrag find`
+and `qrag ask` find them too. They are made of all documents together, whenever those have changed. With --notes llm a
 language model asks and answers (SqRAG): name it each time that documents change; what it has answered is in the
 journal, so only what is new is asked. --estimate reads and embeds the documents, says what their notes will take at
 most, and stops; without it, the same command goes on from there.

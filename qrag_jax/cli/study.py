@@ -31,7 +31,7 @@ is the folder of their data sets), or the task is your own documents and questio
 strategies and settings only.
 
 DIR has documents: .txt, .md and others (or is one file). FILE.jsonl has one question a line, with the text that answers
-it, or its place: {"question": "...", "evidence": ["exact text", ...]}; docs/study.md describes the format.
+it, or its place: {"question": "...", "evidence": ["exact text", ...]}; docs/reference/study.md describes the format.
 
 What comes out: a table, with one line a task and strategy; in OUT: table.md, table.csv, plot.png (quality against
 cost), results.json, per_query.jsonl (what every question found) and config.yaml, which gives the same study again.

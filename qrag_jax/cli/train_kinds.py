@@ -92,7 +92,7 @@ strategy of kind levels the levels (by headings where it has none), the first of
 What comes out, in --out: a checkpoint folder that stands alone, for `qrag study --levels router:RUN`, and for `qrag
 find` and `qrag ask` with --router RUN; and, at the end, what to expect of it.
 
-A router seldom pays: docs/study.md says what was measured.
+A router seldom pays: docs/reference/study.md says what was measured.
 """
 _DETAILS_OF_ROUTER = """\
 It predicts from the question's vector, or from the profile of scores of a first cheap search. The margin is chosen with

@@ -116,8 +116,8 @@ def read_files(
     """Read files and folders (`find_files` says which files); the id of a document is its path.
 
     Texts stay as they are, line ends too; a byte order mark is no part of them. What else is read becomes Markdown
-    (docs/documents.md). A bad member of a folder is left out, with one warning of all of them; a file that is named
-    itself is refused.
+    (docs/how_to/read_documents.md). A bad member of a folder is left out, with one warning of all of them; a file that
+    is named itself is refused.
 
     Args:
         paths: files and folders; "-" is standard input.

@@ -420,7 +420,7 @@ def test_a_folder_whose_names_may_be_listed_and_no_more_is_told_of(tmp_path, mon
         (tmp_path / "sub").chmod(0o755)
 
 
-NAMES = ["docs/reports/a.md", "docs/reports/old/b.md", "docs/notes.md", "reports.md"]
+NAMES = ["docs/reports/a.md", "docs/reports/old/b.md", "docs/how_to/notes.md", "reports.md"]
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch, recwarn):
     for name in NAMES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("Mary has it.")
-    (tmp_path / "docs/notes.md").write_bytes(b"\xff")
+    (tmp_path / "docs/how_to/notes.md").write_bytes(b"\xff")
     (tmp_path / "docs/picture.png").write_bytes(b"\x89PNG")
     assert [one.id for one in read_files("docs", only=["reports/*"])] == NAMES[:2]
     assert not recwarn.list

@@ -7,7 +7,6 @@ import pytest
 
 from qrag_jax.chunking.chunker import make_chunker
 from qrag_jax.config import dump_config, flatten, load_config, to_dict
-from qrag_jax.data.corpora.file_questions import read_with_problems
 from qrag_jax.eval.study.config import DEFAULT_STRATEGIES, MAX_CONFIGS, MAX_TOKENS, DefaultStudy, StudyConfig
 from qrag_jax.files.strict_yaml import parse_yaml
 from qrag_jax.types import Document, UsageError
@@ -93,11 +92,3 @@ def test_a_config_loads_and_says_what_it_sets(path):
         for one, made in zip(configs, config.strategies[name], strict=True):
             assert flatten(one).items() <= flatten(to_dict(made)).items()
     assert flatten(given).items() <= flatten(to_dict(config)).items()
-
-
-def test_every_question_over_our_docs_still_finds_its_evidence():
-    """A sentence of docs/ that was reworded takes its question with it: change both."""
-    task, problems = read_with_problems(ROOT / "docs", ROOT / "docs/study_questions.jsonl", "docs")
-    assert problems == () and task.left_out == {}
-    assert task.kind == "evidence" and len(task.questions) >= 30
-    assert {name for question in task.questions for name in question.relevant} == {"design.md", "scale.md", "study.md"}

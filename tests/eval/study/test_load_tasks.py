@@ -30,7 +30,7 @@ def make_task(owners, num_documents, kind="documents", name="small"):
     return StudyTask(name, kind, documents, tuple(questions), units, {"before": 1})
 
 
-DOCS = Path(__file__).parents[3] / "docs/study.md"
+DOCS = Path(__file__).parents[3] / "docs/reference/study.md"
 
 
 def write_beir(folder, task):
