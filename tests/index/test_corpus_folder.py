@@ -346,5 +346,5 @@ def test_a_folder_has_the_rights_and_any_name_that_the_system_allows(tmp_path):
         os.umask(before)
     assert load_corpus(tmp_path / "caf\udce9").texts == embedded().texts
     assert (tmp_path / "caf\udce9").stat().st_mode & 0o777 == 0o700
-    with pytest.raises(UsageError, match="cannot be made .embedded null byte"):
+    with pytest.raises(UsageError, match=r"cannot be made \(.*embedded null"):
         save_corpus(embedded(), "nul\0")

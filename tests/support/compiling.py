@@ -1,7 +1,7 @@
 """How a test run compiles: quickly, and nothing twice. Imported before jax, by conftest.py.
 
-Most of a test run is the compilation of tiny programs that hardly run. So XLA is told to optimise little, by the flags
-below: an unknown one ends the process, so a process of its own tries them, once for a jaxlib.
+Most of a test run is the compilation of tiny programs that hardly run. So XLA optimises little, by the flags below. An
+unknown flag ends the process, so another process tries them once for each jaxlib and names those that are unknown.
 What was compiled is kept in .pytest_cache, for the other worker and for the next run. `QRAG_FAST_COMPILE=0` compiles as
 users do, as `make oracle` does, whose tolerances are the tight ones.
 """
@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -27,16 +28,26 @@ KEPT = 3  # folders of compiled programs: of as many environments that take turn
 
 
 def fast_flags() -> list[str]:
-    """All of the flags, or none where the installed XLA does not know one; the answer is kept for a jaxlib."""
+    """The flags that the installed XLA knows; the answer is kept for a jaxlib."""
     if os.environ.get("QRAG_FAST_COMPILE", "1") == "0":
         return []
     answer = FOLDER / f"xla-flags-{version('jaxlib')}"
     if not answer.is_file():
-        env = os.environ | {"XLA_FLAGS": " ".join(FAST), "JAX_PLATFORMS": "cpu"}
-        done = subprocess.run([sys.executable, "-c", "import jax; jax.jit(lambda x: x + 1)(1.0)"], env=env)
+        flags, said = list(FAST), _refusal(FAST)
+        if said is not None:  # it names the flags that are unknown
+            flags = [flag for flag in FAST if flag.partition("=")[0] not in said]
+            flags = [] if _refusal(flags) is not None else flags
         FOLDER.mkdir(parents=True, exist_ok=True)
-        answer.write_text(" ".join(FAST) if done.returncode == 0 else "")
+        answer.write_text(" ".join(flags))
     return answer.read_text().split()
+
+
+def _refusal(flags: Sequence[str]) -> str | None:
+    """The error of a process that compiles with these flags; None where it succeeds."""
+    env = os.environ | {"XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu"}
+    words = [sys.executable, "-c", "import jax; jax.jit(lambda x: x + 1)(1.0)"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    return None if done.returncode == 0 else done.stderr
 
 
 def compiled_folder() -> Path:

@@ -191,11 +191,12 @@ def test_what_is_fatal_says_so_where_wrappers_see_it():
 
 @pytest.mark.parametrize("wrap", [lambda value: {"message": value}, lambda value: [value]])
 def test_words_at_any_depth_are_found_or_called_too_deep(wrap):
-    """Python 3.12 and later read deeper JSON than a function may call itself."""
+    """Python 3.12 and later read deeper JSON than a function may call itself; 3.13 writes it too."""
     value = "no"
     for _ in range(5_000):
         value = wrap(value)
-    assert said(value) == ("no" if isinstance(value, dict) else "(nested too deeply)")
+    whole = "no" if isinstance(value, dict) else f'{"[" * 5_000}"no"{"]" * 5_000}'
+    assert said(value) in (whole, "(nested too deeply)")
 
 
 def _repeats(*answers):
