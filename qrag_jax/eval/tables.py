@@ -3,6 +3,7 @@
 PNG files of plots, written whole. matplotlib is loaded by who draws, and no display is needed.
 """
 
+import importlib.util
 import io
 import os
 from collections.abc import Sequence
@@ -74,8 +75,15 @@ def dress(axes: Any, title: str, xlabel: str, ylabel: str, *, grid: str = "0.9",
     axes.tick_params(labelsize=labelsize)
 
 
+def check_can_plot() -> None:
+    """Refuses work that ends in a plot where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("plots need the package matplotlib, which is not installed: pip install 'qrag_jax[train]'")
+
+
 def check_png(path: str | os.PathLike) -> None:
     """Refuses the path of a plot before anything is drawn."""
+    check_can_plot()
     if Path(path).suffix != ".png":
         raise UsageError(f"{path}: plots are written as .png; change the ending")
 

@@ -16,6 +16,7 @@ from qrag_jax.eval.retrieval.harness import Labels
 from qrag_jax.eval.retrieval.records import Row, write_records, write_rows
 from qrag_jax.eval.retrieval.report import plot_rows, write_markdown
 from qrag_jax.eval.retrieval.score import Options, Run, score
+from qrag_jax.eval.tables import check_can_plot
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.files.whole_file import write_whole
@@ -86,6 +87,7 @@ class DemoResult:
 
 def run_demo(request: DemoRequest, watch: Watch = NOBODY) -> DemoResult:
     """Trains, measures and hides a story to be asked for; all files are in `out`."""
+    check_can_plot()
     out = Path(request.out)
     config = demo_config(request.seed, request.haystack, request.smoke)
     babi = {path: read_babi(path) for path in _babi_files(request.babi)}  # a wrong file is told before the training

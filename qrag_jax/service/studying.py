@@ -14,6 +14,7 @@ from qrag_jax.eval.study.load_tasks import load_with_problems
 from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.results.report import write_report
 from qrag_jax.eval.study.runner import run_study
+from qrag_jax.eval.tables import check_can_plot
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.types import NOBODY, Arg, UsageError, Watch
 
@@ -73,6 +74,7 @@ def plan_study(request: StudyRequest) -> StudyPlan:
 
 def study(plan: StudyPlan, watch: Watch = NOBODY) -> Studied:
     """Runs a study in a folder that no other process works in, or goes on with it; writes its report."""
+    check_can_plot()
     config = plan.config
     with lock_folder(plan.out, "qrag study"):
         tasks = _load_tasks(config, watch)

@@ -10,7 +10,7 @@ from typing import Any
 
 from qrag_jax.files.reading import read_limited
 from qrag_jax.files.whole_file import write_whole
-from qrag_jax.types import InputError
+from qrag_jax.types import InputError, UsageError
 
 METRICS, TIMES = "metrics.jsonl", "times.jsonl"
 
@@ -105,6 +105,12 @@ def _board(folder: Path, first: int) -> Any:
     if not first:
         for old in folder.glob("events.out.tfevents.*"):  # of a run that was killed before it saved anything
             old.unlink()
-    from tensorboardX import SummaryWriter  # here: it is slow to import, and most runs do without
+    try:
+        from tensorboardX import SummaryWriter  # here: it is slow to import, and most runs do without
+    except ImportError as error:
+        raise UsageError(
+            "tensorboard: needs the package tensorboardX, which is not installed: pip install 'qrag_jax[train]', or "
+            "set tensorboard=false"
+        ) from error
 
     return SummaryWriter(str(folder), purge_step=first + 1 if first else None)

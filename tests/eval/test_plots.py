@@ -1,3 +1,5 @@
+import importlib.util
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -30,3 +32,9 @@ def test_paths_that_cannot_be_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"plot.svg: plots are written as .png"):
         check_png(tmp_path / "plot.svg")
     check_png(str(tmp_path / "plot.png"))
+
+
+def test_absent_matplotlib_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"needs? the package matplotlib, .* pip install 'qrag_jax\[train\]'"):
+        check_png(tmp_path / "plot.png")

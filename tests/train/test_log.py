@@ -1,4 +1,5 @@
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -85,6 +86,12 @@ def events(folder):
             found += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
             start += size + 16
     return found
+
+
+def test_absent_tensorboard_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(UsageError, match=r"tensorboardX, .* pip install 'qrag_jax\[train\]', or set tensorboard=false"):
+        RunLog(tmp_path, {}, 0, tensorboard=True)
 
 
 def test_tensorboard_has_the_same_scalars(tmp_path):

