@@ -75,7 +75,7 @@ def test_torch_is_not_here():
 
 
 def test_version_and_entry_point():
-    assert re.fullmatch(r"\d+\.\d+\.\d+", qrag_jax.__version__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+(a\d+)?", qrag_jax.__version__)
     assert PROJECT["scripts"] == {"qrag": "qrag_jax.cli.main:main"}
     assert f"## {qrag_jax.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
