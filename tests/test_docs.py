@@ -87,8 +87,9 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def commands(page: Path) -> list[str]:
-    """Lines of `qrag` in the page's plain blocks, without their comments."""
-    lines = [line for block in blocks(page, "") for line in block.splitlines() if line.startswith("qrag ")]
+    """Lines of `qrag` in the page's plain blocks, without their comments; a backslash joins a line to the next."""
+    joined = [block.replace("\\\n", " ") for block in blocks(page, "")]
+    lines = [line for block in joined for line in block.splitlines() if line.startswith("qrag ")]
     return [" ".join(map(shlex.quote, shlex.split(line, comments=True))) for line in lines]
 
 
@@ -291,6 +292,7 @@ def _write_desk() -> None:
     Path("run.yaml").write_text(
         "data: {task: vectors, paths: [index/]}\nmodel: {encoder: {source: vectors}}\nenv: {num_steps: 1}\n"
     )
+    Path("mine.yaml").write_text("strategies:\n  fixed:\n    - {strategy: fixed, max_tokens: 100}\n")
     Path("asked.txt").write_text('Who has the key?\n{"question": "Who has the map?", "id": "b"}\n', encoding="utf-8")
     for name in ("configs", "examples"):
         shutil.copytree(ROOT / name, name)

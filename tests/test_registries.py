@@ -72,9 +72,9 @@ ALL = {
     ),
     "llms": (names.LLMS, callable, "how_to/answers.md", names.LLMS.names),
     "learners": (
-        names.LEARNERS, lambda thing: isinstance(thing, LearnerKind), "tutorials/train.md", names.LEARNERS.names,
+        names.LEARNERS, lambda thing: isinstance(thing, LearnerKind), "reference/training.md", names.LEARNERS.names,
     ),
-    "rewards": (names.REWARDS, callable, "tutorials/train.md", names.REWARDS.names),
+    "rewards": (names.REWARDS, callable, "reference/training.md", names.REWARDS.names),
     "stores": (names.STORES, callable, "how_to/keep_an_index.md", names.STORES.names),
     "tasks": (names.TASKS, callable, "reference/study.md", names.TASKS.names),
     "pages": (names.PAGES, lambda thing: isinstance(thing, Page), "reference/study.md", names.PAGES.names),
