@@ -17,7 +17,7 @@ OUT = ROOT / "docs" / "images" / "multihop.png"
 # Row of the page -> its name in the figure, colour and marker; from the first to the last of a group.
 METHODS = {
     "BM25": ("BM25", "0.55", "s"),
-    "single step": ("dense, one step", "0.35", "D"),
+    "single step": ("nearest vectors", "0.35", "D"),
     "untrained": ("Q-RAG search, untrained", "tab:blue", "^"),
     "regression on links": ("logistic regression on the link features", "tab:green", "v"),
     "**run**": ("Q-RAG with link features, 3 seeds", "tab:red", "o"),
