@@ -1,6 +1,6 @@
-"""From contexts of text ids to the arrays of a batch: distinct chunks once, in static shapes.
+"""Packs contexts of text ids into the arrays of a batch: each distinct chunk once, in static shapes.
 
-Contexts with what their texts say of each other, for runs whose Q reads it (`env.links`).
+Adds the links between texts to contexts, for runs whose Q reads them (`env.links`).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from qrag_jax.types import InputError, UsageError
 
 @struct.dataclass
 class Sample:
-    """A batch as ids into a resident pool of texts: small to send, cheap to make on the host."""
+    """A batch as ids into a pool of texts that stays on the device: small to send, cheap to make on the host."""
 
     distinct: AnyArray  # int32 [rows], pool ids of the distinct chunks, ascending; the tail is padded with -1
     questions: AnyArray  # int32 [batch], ids into the pool of questions
@@ -37,7 +37,7 @@ class Sample:
 
 
 def with_mined(sample: Sample, ids: AnyArray) -> Sample:
-    """The sample with mined texts in their places: int32 [pool], ids of the pool that `Sample.mined` speaks of."""
+    """The sample with mined texts in place: `Sample.mined` indexes int32 [pool], ids of texts."""
     arrays = np if isinstance(sample.distinct, np.ndarray) else jnp
     *parts, rows = sample.distinct.shape
     own = arrays.broadcast_to(ids, (*parts, len(ids)))
@@ -53,10 +53,10 @@ def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined
     """Gathers a batch's rows from the pools, on the device. Pure; call it inside the jitted update.
 
     Args:
-        chunk_pool: what the towers read of every chunk.
-        question_pool: and of every question.
+        chunk_pool: inputs of the towers for every chunk.
+        question_pool: the same for every question.
         sample: ids into both.
-        mined: ids of mined texts, of a sample that has places for them.
+        mined: ids of mined texts, if the sample has places for them.
     """
     if mined is not None:
         sample = with_mined(sample, mined)
@@ -78,15 +78,15 @@ def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined
 
 @struct.dataclass
 class Contexts:
-    """Contexts over a pool of texts, made on the host: what every data source hands to training and evaluation.
+    """Contexts over a pool of texts, made on the host. Every data source gives them to training and evaluation.
 
     Attributes:
         questions: int32 [batch], ids of the question texts.
         chunks: int32 [batch, chunks], ids of the chunk texts in document order; -1 at padding, on the right.
         gold: bool [batch, chunks].
-        links: float32 [batch, 1 + chunks, chunks, links], what the texts say of each other (`batching.make_linker`);
-            None where nobody asked.
-        words: float32 [batch, 1 + chunks, words], the words that they share (`links.shared_words`); likewise.
+        links: float32 [batch, 1 + chunks, chunks, links], features of pairs of texts (`batching.make_linker`); None
+            if no run reads them.
+        words: float32 [batch, 1 + chunks, words], shared words (`text_links.shared_words`); likewise.
     """
 
     questions: AnyArray
@@ -99,8 +99,8 @@ class Contexts:
 class Packer:
     """Packs contexts into samples whose shapes stay the same from batch to batch.
 
-    The number of rows only grows: a batch with more distinct chunks raises it to a tenth above its own, by half at
-    least, and costs one compilation, so a run compiles a handful of times at most.
+    The number of rows only grows. A batch with more distinct chunks raises it to 1.1 times its own number, and by at
+    least half; this costs one compilation. A run so compiles a few times at most.
     """
 
     def __init__(self, multiple: int = 128, capacity: int = 0):
@@ -172,10 +172,10 @@ class Packer:
 
 
 def stretched_indices(rng: np.random.Generator, valid: np.ndarray, stretch: float) -> tuple[np.ndarray, np.ndarray]:
-    """Document indices as if each context were a sample of a longer document, so that positions of long texts are met.
+    """Document indices as if each context were a sample of a longer document, to train positions of long texts.
 
     A document length is drawn log-uniformly from the context's number of chunks to `stretch` times it, and the chunks
-    stand at distinct sorted indices in it.
+    get distinct sorted indices in it.
 
     Args:
         rng: consumed.
@@ -183,7 +183,7 @@ def stretched_indices(rng: np.random.Generator, valid: np.ndarray, stretch: floa
         stretch: at least 1; 1 leaves every chunk at its place.
 
     Returns:
-        (indices int32 [batch, chunks], lengths int32 [batch]); padding stands beyond the document.
+        (indices int32 [batch, chunks], lengths int32 [batch]); padding gets indices beyond the document.
     """
     num_chunks = valid.sum(1)
     lengths = np.floor(num_chunks * np.exp(rng.uniform(0.0, np.log(stretch), len(valid)))).astype(np.int64)
@@ -201,9 +201,9 @@ Link = Callable[[Contexts], Contexts]
 
 
 def make_linker(config: EnvConfig, texts: Texts | None, questions: Texts) -> Link:
-    """Contexts -> the same with `Contexts.links` and `words`, as far as a run reads these; else they stay as they are.
+    """A function that adds `Contexts.links` and `words` to contexts, as far as a run reads these.
 
-    Every context is read once: what was made of it is kept as long as the linker lives.
+    Every context is read once; its features are kept as long as the linker exists.
 
     Args:
         texts: pool of chunks that the contexts are over.
@@ -247,7 +247,7 @@ def _linker(config: EnvConfig, texts: Sequence[str], questions: Sequence[str]) -
 
 
 def check_linkable(num_chunks: int) -> None:
-    """Refuses a context that is too long to compare all its chunks with each other."""
+    """Raises an error if a context has too many chunks to compare all pairs."""
     if num_chunks > MAX_LINKED:
         raise InputError(
             f"a context of {num_chunks:,} chunks: this run compares the chunks of a context with each other "

@@ -1,21 +1,20 @@
-"""Plan Q-RAG (appendix D): beam search over Q. A beam is a set of taken chunks; all beams of a batch run as one.
+"""Plan Q-RAG (appendix D): beam search over Q. A beam is a set of taken chunks. All beams of a batch run together.
 
-The score of a beam is the Q value of its last action: what the retriever, with everything that it has read by then,
-expects of that trajectory. Beams of one length are compared by it, as the paper ranks candidates by Q. A beam finishes
+The score of a beam is the Q value of its last action: the return that the retriever expects after all chunks that it
+has read. Beams of one length are compared by it, because the paper ranks candidates by Q. A beam finishes
 
-* by STOP, where the run has learned it: its score is then Q(s, STOP), the expected reward of the set as it is;
-* below a threshold, where one is given: no untaken chunk, or not its first one, reaches it (App. B), and the beam keeps
-  the score of its last action. Without this rule a complete set, of which nothing more is to be had, would lose to an
-  incomplete one.
+* by STOP, if the run has learned it: its score is then Q(s, STOP), the expected reward of its set;
+* below a threshold, if one is given: no untaken chunk reaches it (App. B). The beam keeps the score of its last
+  action. Without this rule, a complete set would lose to an incomplete one, because it can earn nothing more.
 
-A run with a reward for every fact (`env.fact_reward`) has less to expect the more it has found. To its beams' scores is
-added what each earlier action seems to have earned: by how much Q fell from it to the best next action, within
-[0, fact_reward]. Without that reward the score is Q alone.
+With a reward for every fact (`env.fact_reward`), the expected return falls with every fact that is found. The score
+then also counts the estimated reward of each earlier action: the drop of Q from it to the best next action, within
+[0, fact_reward]. Without this reward, the score is Q alone.
 
-Finished beams stay among the candidates with their score. Orders of one set are one state, so they are merged into the
-better one.
+Finished beams stay among the candidates with their score. Two orders of one set are one state, so the better one
+replaces both.
 
-Search over an index as compiled functions: one pair a retriever, so that indices of equal shapes compile once.
+The searches over an index are compiled once for each retriever and shape.
 """
 
 from collections.abc import Callable
@@ -36,13 +35,13 @@ _PER_QUESTION = tuple(field.name for field in fields(Batch))[1:]  # all but the 
 
 
 class Plan(NamedTuple):
-    """The best beam of every question; after its end it goes on greedily, so that all T steps are there.
+    """The best beam of every question. After its end it continues greedily, so it always has T steps.
 
     Attributes:
         actions: int32 [batch, T], slots in order of retrieval.
-        q_values: float32 [batch, T], Q that each was taken by, summed over heads.
+        q_values: float32 [batch, T], Q of each chosen action, summed over heads.
         positions: float32 [batch, T].
-        num_kept: int32 [batch], chunks of the beam itself, before STOP or the threshold ended it.
+        num_kept: int32 [batch], chunks of the beam before STOP or the threshold ended it.
         scores: float32 [batch], of the beam.
     """
 
@@ -74,16 +73,17 @@ def beam_search(
     threshold: Float[Array, ""] | float = -jnp.inf,
     action_vectors: Float[Array, "rows dim"] | None = None,
 ) -> Plan:
-    """Searches the best set of up to T chunks for every question. Pure and deterministic; width 1 is the greedy search.
+    """Searches the best set of up to T chunks for every question. Pure and deterministic. Width 1 is greedy search.
 
     Args:
         network: the towers.
         params: their parameters.
         batch: questions and their contexts; each must hold at least T chunks.
         config: the decision process.
-        width: beams that are kept, and actions that each is expanded by.
-        threshold: a beam that has a chunk and whose best next chunk is worth less is finished; -inf never.
-        action_vectors: of the table, if they are at hand.
+        width: number of beams kept, and of actions that expand each beam.
+        threshold: a beam with at least one chunk finishes if the Q of its best next chunk is lower; -inf disables
+        this.
+        action_vectors: of the table, if already computed.
 
     Raises:
         UsageError: `width` below 1.
@@ -205,7 +205,7 @@ def _pick(beams: _Beams, order: Int[Array, "batch kept"]) -> _Beams:
 def _repeats(
     sets: Int[Array, "beams t"], num_kept: Int[Array, " beams"], finished: Bool[Array, " beams"]
 ) -> Bool[Array, " beams"]:
-    """True where an earlier (better) beam holds the same set and has ended, or not ended, in the same place."""
+    """True if an earlier (better) beam contains the same set and has ended, or not ended, in the same place."""
     same = (sets[:, None] == sets[None]).all(-1) & (finished[:, None] == finished[None])
     same &= num_kept[:, None] == num_kept[None]
     return jnp.tril(same, k=-1).any(axis=1)
@@ -251,7 +251,7 @@ def make_search_functions(network: Network) -> SearchFunctions:
 
 
 def _over_pool(rows: PyTree, questions: PyTree, contexts: Contexts) -> Batch:
-    """The pool itself is the table of the batch: nothing of it is encoded, the index is at hand."""
+    """Uses the pool as the table of the batch: nothing is encoded, because the index has the vectors."""
     valid = contexts.chunks >= 0
     return Batch(
         table=rows,

@@ -1,4 +1,4 @@
-"""The encoder by which a trained run knows chunks, so that a corpus can be embedded for it once and kept."""
+"""The encoder of the chunks of a trained run: a corpus is embedded with it once and kept."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -11,7 +11,8 @@ from qrag_jax.models.encoder.weights import LoadedEncoder
 
 
 class ChunkEncoder:
-    """Vectors of chunks as a run reads them, on one line. A `types.Encoder`; `QRagRetriever.chunk_encoder` is one."""
+    """Embeds chunks, each joined to one line, as a run reads them. A `types.Encoder`, given by
+    `QRagRetriever.chunk_encoder`."""
 
     def __init__(self, loaded: LoadedEncoder, window: int, scale: float | None = None) -> None:
         """Wraps an encoder.
@@ -19,20 +20,20 @@ class ChunkEncoder:
         Args:
             loaded: the frozen encoder, or the action tower.
             window: most tokens of a chunk, special tokens counted.
-            scale: what vectors are divided by; None for nothing.
+            scale: divisor of the vectors; None leaves them unchanged.
         """
         self._embedder = make_embedder(loaded, window=window)
         self._scale = scale
 
     @property
     def fingerprint(self) -> str:
-        """Of the encoder, its window and what its vectors are divided by."""
+        """Digest of the encoder, its window and its scale."""
         found = self._embedder.fingerprint
         return found if self._scale is None else hashlib.sha256(f"{found} {self._scale}".encode()).hexdigest()
 
     @property
     def counts(self) -> EmbedCounts:
-        """What was read so far."""
+        """Numbers of texts and tokens read so far."""
         return self._embedder.counts
 
     def __call__(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
@@ -46,5 +47,5 @@ class ChunkEncoder:
 
 
 def one_line(text: str) -> str:
-    """The text with its white space collapsed: what an encoder of sentences reads."""
+    """The text with each run of white space replaced by one space."""
     return " ".join(readable(text).split())

@@ -1,8 +1,8 @@
 """Multi-step retrieval as a Markov decision process, and rollouts in it (Q-RAG, section 3.1).
 
 State = question + chunks taken so far in document order; action = one untaken chunk or, where the run learns it, STOP;
-horizon T; deterministic. Every function here is pure; a batch of environments advances in lock step, so step t has its
-own static shapes: an environment that has ended plays on, and what it does then counts for nothing (`Rollout.alive`).
+horizon T; deterministic. Every function here is pure. A batch of environments advances in lock step, so step t has
+its own static shapes. An environment that has ended continues, and its later steps are masked (`Rollout.alive`).
 """
 
 from collections.abc import Callable, Iterator
@@ -36,29 +36,30 @@ class EnvConfig:
 
     Attributes:
         num_steps: T, chunks taken in an episode.
-        positions: what the rotation of the action vectors tells: place relative to the taken chunks, index, nothing.
+        positions: what the rotation of the action vectors encodes: the place relative to the taken chunks, the index,
+        or nothing.
         delta: distance between the starts of two intervals of relative positions.
         ell: extent of an interval of relative positions.
         theta: base of the rotary frequencies.
-        num_q_heads: slices of the vectors that are Q functions of their own.
-        reward: `at_completion` pays once, at the step that completes the gold set, and the episode runs on;
+        num_q_heads: slices of the vectors; each is a separate Q function.
+        reward: `at_completion` pays once, at the step that completes the gold set, and the episode continues;
             `at_end` pays at the last step (`rewards.py`).
-        penalty: pay `0.5 + 0.5 * |gold| / |taken|` in place of 1.
-        fact_reward: paid for every gold chunk when it is taken.
+        penalty: pay `0.5 + 0.5 * |gold| / |taken|` instead of 1.
+        fact_reward: reward for every gold chunk when it is taken.
         end_at_completion: end the episode when the gold set is complete (discount 0 there).
-        stop: learn when to stop: STOP is one more action from the second step on, with an action vector of its own
-            (`params["stop"]`, never rotated), and ends the episode. It needs the reward at the end: a reward that is
-            paid at completion leaves nothing to gain by stopping.
-        stop_head: how Q of STOP follows from the state: `vector` is an inner product with the state as it is, `affine`
-            has a scale and a bias of its own besides (`heads.stop_q_values`).
-        ranking_scale: start of the learned factor, an inverse temperature, that makes logits of Q: for the loss
-            `ranking`, and for `objective: sft`; null learns none.
-        links: Q also reads what the texts of a context say of each other: shared words and names, titles that another
-            text names (`text_links`). Learned weights, zero at first; for contexts of up to 64 texts.
-        coverage: links also say how much of a chunk the question and all taken chunks together have, word by word
-            (`heads.coverage_inputs`).
-        bridges: links also say how two chunks join to answer the question, by a name that both have and the question
-            lacks (`text_links`).
+        stop: learn when to stop: STOP is an additional action from the second step on. It has its own action vector
+            (`params["stop"]`, never rotated) and ends the episode. It needs the reward at the end, because a reward
+            at completion gives no reason to stop.
+        stop_head: how Q of STOP follows from the state: `vector` is an inner product with the state; `affine` also
+            learns a scale and a bias (`heads.stop_q_values`).
+        ranking_scale: initial value of the learned factor (an inverse temperature) from Q to logits, for the loss
+            `ranking` and for `objective: sft`; null learns none.
+        links: Q also reads features of pairs of texts: shared words and names, titles that another text names
+            (`text_links`). The weights are learned and start at zero. Contexts may have up to 64 texts.
+        coverage: links also measure the share of a chunk's words that the question and all taken chunks contain
+            together (`heads.coverage_inputs`).
+        bridges: links also measure how two chunks join to answer the question by a name that both contain and the
+            question lacks (`text_links`).
         link_width: hidden units between links and Q.
     """
 
@@ -96,18 +97,19 @@ class EnvConfig:
 
     @property
     def num_links(self) -> int:
-        """What a text says of a chunk with `links`: numbers of a pair."""
+        """Number of link features of a pair of texts."""
         return len(LINKS) + (len(BRIDGES) if self.bridges else 0)
 
     @property
     def num_link_inputs(self) -> int:
-        """What Q reads of every chunk with `links`: the question's links, the taken chunks' ones, coverage."""
+        """Number of inputs of Q for every chunk with `links`: those of the question, of the taken chunks, and
+        coverage."""
         return 2 * self.num_links + (len(COVERAGE) if self.coverage else 0)
 
 
 @struct.dataclass
 class Batch:
-    """Environments of one update: their chunks are rows of one table, so that a shared chunk is embedded once."""
+    """Environments of one update. Their chunks are rows of one table, so a shared chunk is embedded once."""
 
     table: PyTree  # distinct chunks, [rows, ...]
     questions: PyTree  # [batch, ...]
@@ -146,7 +148,7 @@ Value = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def untaken(valid: Bool[Array, " chunks"], taken: Int[Array, " taken"]) -> Bool[Array, " chunks"]:
-    """True at real chunks that no earlier step took."""
+    """True for real chunks that no earlier step took."""
     slots = jnp.arange(valid.shape[0], dtype=taken.dtype)
     return valid & ~(slots[:, None] == taken[None, :]).any(axis=1)
 
@@ -154,7 +156,8 @@ def untaken(valid: Bool[Array, " chunks"], taken: Int[Array, " taken"]) -> Bool[
 def allowed_actions(
     valid: Bool[Array, "batch chunks"], taken: Int[Array, "batch taken"], config: EnvConfig
 ) -> Bool[Array, "batch actions"]:
-    """What may be chosen next: untaken chunks and, with `config.stop`, STOP in one more column, not at first."""
+    """Mask of the next actions: untaken chunks and, with `config.stop`, STOP in one more column from the second step
+    on."""
     free = jax.vmap(untaken)(valid, taken)
     if not config.stop:
         return free
@@ -170,7 +173,7 @@ def step_reward(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Reward of taking chunk `action` after `taken` (static number t of chunks), and whether the episode goes on.
 
-    Where `stops` holds, STOP is chosen in place of the chunk: paid for the t chunks of the state as it is.
+    Where `stops` is true, STOP is chosen instead of the chunk and is paid for the t chunks of the state.
 
     Returns:
         (reward, continues), continues 0 at the last step, at STOP and, with `end_at_completion`, at completion.
@@ -182,14 +185,14 @@ def step_reward(
 
 
 def stop_reward(gold: Bool[Array, " chunks"], taken: Int[Array, " taken"], config: EnvConfig) -> Float[Array, ""]:
-    """What STOP pays in a state: known in every state, whether or not it is chosen there. 0 while gold is left."""
+    """Reward of STOP in a state, known in every state even if it is not chosen. 0 while gold is left."""
     num_gold = gold.sum()
     bonus = _bonus(num_gold, max(taken.shape[0], 1), config)
     return jnp.where(gold[taken].sum() == num_gold, bonus, 0.0).astype(jnp.float32)
 
 
 def _bonus(num_gold: Int[Array, ""], num_taken: int, config: EnvConfig) -> Float[Array, ""]:
-    """What a complete set of `num_taken` chunks is worth."""
+    """Reward of a complete set of `num_taken` chunks."""
     return 0.5 + 0.5 * num_gold.astype(jnp.float32) / num_taken if config.penalty else jnp.float32(1.0)
 
 
@@ -219,7 +222,7 @@ def observe(
 ) -> tuple[Float[Array, "batch chunks"], tuple[Array, Array] | None]:
     """Positions of all chunks in the present states, and their rotation table (shared by all networks).
 
-    `dim` components are turned (`Network.num_rotated`).
+    `dim` components are rotated (`Network.num_rotated`).
     """
     taken_indices = jnp.take_along_axis(batch.indices, taken, axis=1)
     rho = jax.vmap(chunk_positions, in_axes=(None, 0, 0, 0, None, None))(
@@ -256,7 +259,7 @@ def q_values(
 def state_vectors(
     network: Network, params: PyTree, batch: Batch, taken: Int[Array, "batch taken"]
 ) -> Float[Array, "batch dim"]:
-    """What the state tower says of the present states."""
+    """Vectors of the present states, by the state tower."""
     taken_rows = jnp.take_along_axis(batch.chunks, taken, axis=1)
     return network.states(params, batch.questions, batch.table, taken_rows)
 
@@ -271,7 +274,7 @@ def q_of_states(
     config: EnvConfig,
     linked: Float[Array, "batch chunks inputs"] | None = None,
 ) -> Float[Array, "batch heads actions"]:
-    """`q_values` of states that are encoded; `linked` are their `state_links`, where they are at hand."""
+    """`q_values` of encoded states; `linked` are their `state_links`, if already computed."""
     scores = lambda s, a, table: rotary_scores(s, a, table, config.num_q_heads)  # noqa: E731
     q = jax.vmap(scores)(states, rows, rotation)
     if config.links:
@@ -285,7 +288,7 @@ def q_of_states(
 def state_links(
     batch: Batch, taken: Int[Array, "batch taken"], config: EnvConfig
 ) -> Float[Array, "batch chunks inputs"]:
-    """What the texts of the present states say of every chunk, with `config.links`."""
+    """Link inputs of every chunk in the present states, with `config.links`."""
     pairs = link_inputs(batch.links, taken)
     return jnp.concatenate([pairs, coverage_inputs(batch.words, taken)], axis=-1) if config.coverage else pairs
 
@@ -303,19 +306,20 @@ def rollout(
 ) -> Rollout:
     """Plays one episode in every environment.
 
-    Actions are drawn on stop_gradient(Q); gradients flow through `q_values`, so a loss on the rollout's own Q values
-    needs no second forward pass.
+    Actions are drawn from stop_gradient(Q). Gradients flow through `q_values`, so a loss on the Q values of the
+    rollout needs no second forward pass.
 
     Args:
         network: the towers.
         params: parameters of the acting network.
         batch: environments; each must hold at least `num_steps` real chunks (`Task.check_steps` refuses others).
         key: root key of this rollout; folded by environment number, then by step. The key is consumed.
-        policy: how actions follow from Q values.
+        policy: chooses actions from Q values.
         config: the decision process.
-        critic: parameters (target network) that value the next states; None leaves values at zero.
-        value: how a state's value follows from the critic's Q values.
-        action_vectors: `network.actions` of the table when it is at hand (an index); else it is computed here, once.
+        critic: parameters (target network) that give the values of the next states; None leaves values at zero.
+        value: computes a state's value from the critic's Q values.
+        action_vectors: `network.actions` of the table, if already computed (an index); else it is computed here,
+        once.
     """
     keys = jax.vmap(lambda env: jax.random.fold_in(key, env))(batch.env)
     size = batch.chunks.shape[0]
@@ -353,10 +357,10 @@ def rollout(
 
 
 def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Rollout, config: EnvConfig) -> Array:
-    """Q values of the chosen pairs of a finished rollout, encoded again: only chosen actions, no others.
+    """Q values of the chosen pairs of a finished rollout, encoded again; other actions are not.
 
-    A chunk keeps the position that it had when it was chosen. Equals `played.q_values` at the same parameters; the
-    activations of a backward pass then hold the chosen chunks alone, which is what large encoders can afford.
+    A chunk keeps the position that it had when it was chosen. Equals `played.q_values` at the same parameters; a
+    backward pass then stores activations of the chosen chunks only, which large encoders can afford.
 
     Returns:
         float32 [batch, T, heads].
@@ -391,7 +395,7 @@ class Visited(NamedTuple):
 def visited_states(
     network: Network, params: PyTree, batch: Batch, played: Rollout, config: EnvConfig
 ) -> Iterator[Visited]:
-    """The states of a finished rollout and all that could have been chosen there, encoded again, step by step."""
+    """The states of a finished rollout and all actions that were allowed there, encoded again, step by step."""
     rows = network.actions(params, batch.table)[batch.chunks]
     for t in range(config.num_steps):
         taken = jnp.sort(played.actions[:, :t], axis=1)
@@ -409,13 +413,13 @@ def q_of_negatives(
     states: Float[Array, "batch dim"],
     config: EnvConfig,
 ) -> Float[Array, "batch negatives"]:
-    """Q, summed over the heads, of the noise that stands for the rest of every document (`Batch.negatives`).
+    """Q, summed over the heads, of the noise that represents the rest of every document (`Batch.negatives`).
 
-    As `<s, R(rho) a> = <R(-rho) s, a>`, a state is turned to a few places, and each row is met at one of them: a matrix
-    product, where a place for every row would be a rotation of every row in every state.
+    As `<s, R(rho) a> = <R(-rho) s, a>`, a state is rotated to a few places, and each row is scored at one of them.
+    This is one matrix product; a place for every row would need a rotation of every row in every state.
 
     Args:
-        vectors: `network.actions` of the rows; as many are at each place.
+        vectors: `network.actions` of the rows; each place has equally many.
         states: `state_vectors`.
     """
     groups = vectors.reshape(batch.places.shape[1], -1, vectors.shape[-1])

@@ -1,4 +1,4 @@
-"""Parameters of Q beside the towers': STOP's own, those of links, the factor from Q to the logits of a ranking loss."""
+"""Parameters of Q besides the towers: of STOP, of links, and the factor from Q to the logits of a ranking loss."""
 
 from typing import Any, Literal
 
@@ -15,16 +15,16 @@ _FLOOR = 1e-12  # of a mean square: a state of zeros keeps its finite gradient
 
 
 def fresh_heads(dim: int, num_q_heads: int, stop_head: StopHead | None, ranking_scale: float | None) -> dict[str, Any]:
-    """What the parameters of the towers are joined by; empty without STOP and ranking.
+    """Additional parameters next to those of the towers; empty without STOP and ranking.
 
     Args:
         dim: width of the vectors that meet.
-        stop_head: of a run that learns STOP; None is one that does not.
+        stop_head: of a run that learns STOP; None otherwise.
         ranking_scale: start of the learned factor; None has none.
 
     Returns:
-        `stop`: float32 [dim], zeros, so that STOP is worth nothing until an episode says otherwise; of an affine head
-        a dict of it (`vector`), `scale` [heads], ones, and `bias` [heads], zeros. `ranking`: a dict of `log_scale` [].
+        `stop`: float32 [dim], zeros, so STOP has value 0 at first; for an affine head a dict of `vector`, `scale`
+        [heads], ones, and `bias` [heads], zeros. `ranking`: a dict of `log_scale` [].
     """
     heads: dict[str, Any] = {}
     if stop_head is not None:
@@ -37,17 +37,16 @@ def fresh_heads(dim: int, num_q_heads: int, stop_head: StopHead | None, ranking_
 
 
 def stop_q_values(stop: Any, states: Float[Array, "batch dim"], num_q_heads: int) -> Float[Array, "batch heads"]:
-    """Q of STOP in every state, summed to by the heads.
+    """Q of STOP in every state, for each head.
 
         vector: Q_h = <s_h, w_h>
         affine: Q_h = b_h + c_h * <s_h / rms(s_h), w_h> / sqrt(n),   n components a head
 
-    So what an affine head says does not hang on how long the vectors of the towers are, and it can move all states at
-    once.
+    An affine head therefore does not depend on the length of the vectors, and its bias can move all states together.
 
     Args:
         stop: `params["stop"]`, of either kind.
-        states: what the state tower says.
+        states: vectors of the state tower.
     """
     if not isinstance(stop, dict):
         return (states * stop).reshape(len(states), num_q_heads, -1).sum(-1)
@@ -64,7 +63,7 @@ def ranking_factor(ranking: dict[str, Array]) -> Float[Array, ""]:
 
 
 def fresh_links(key: Array, num_inputs: int, width: int, num_q_heads: int) -> dict[str, Array]:
-    """Parameters of `link_q_values`: `linear` and `out` are zeros, so that links are worth nothing at first.
+    """Parameters of `link_q_values`: `linear` and `out` are zeros, so links have no effect at first.
 
     Args:
         key: draws the hidden layer; consumed.
@@ -84,9 +83,9 @@ def fresh_links(key: Array, num_inputs: int, width: int, num_q_heads: int) -> di
 def link_inputs(
     links: Float[Array, "batch sources chunks links"], taken: Int[Array, "batch taken"]
 ) -> Float[Array, "batch chunks inputs"]:
-    """What the texts of a state say of every chunk: the question's links, then the largest of the taken chunks' ones.
+    """Link inputs of every chunk in a state: the links of the question, then the maximum over the taken chunks.
 
-        x(s, a) = [l(question, a), max_{c taken} l(c, a)],   zeros in the place of a maximum over nothing
+        x(s, a) = [l(question, a), max_{c taken} l(c, a)],   zeros if no chunk is taken
 
     Args:
         links: of the question (source 0) and of each chunk i (source 1 + i), as of `text_links.link_features` and,
@@ -100,13 +99,14 @@ def link_inputs(
 def coverage_inputs(
     words: Float[Array, "batch sources words"], taken: Int[Array, "batch taken"]
 ) -> Float[Array, "batch chunks 3"]:
-    """Three shares of words that compare every chunk with the whole state, each in [0, 1]: `text_links.COVERAGE`.
+    """Three shares of words, each in [0, 1], that compare every chunk with the whole state: `text_links.COVERAGE`.
 
-    * `covered`: share of the chunk's words that the question or a taken chunk has.
-    * `adds`: share of the question's words that the chunk has and no taken chunk.
-    * `elsewhere`: share of the chunk's words that any other text of the context has, whatever was taken.
+    * `covered`: share of the chunk's words that the question or a taken chunk contains.
+    * `adds`: share of the question's words that the chunk contains and no taken chunk does.
+    * `elsewhere`: share of the chunk's words that any other text of the context contains, taken or not.
 
-    No maximum over pairs of texts says the first: a fact that joins two others has half of its words in each.
+    A maximum over pairs of texts cannot express the first share: a fact that joins two others has half of its words
+    in each.
 
     Args:
         words: of the question (source 0) and of each chunk i (source 1 + i), as of `text_links.shared_words`.
@@ -123,6 +123,6 @@ def coverage_inputs(
 def link_q_values(
     params: dict[str, Array], inputs: Float[Array, "batch chunks inputs"]
 ) -> Float[Array, "batch heads chunks"]:
-    """What links add to Q of every chunk: `x U + gelu(x W + b) V`, with U `linear`, W `hidden` and V `out`."""
+    """The term that links add to Q of every chunk: `x U + gelu(x W + b) V`, with U `linear`, W `hidden` and V `out`."""
     hidden = jax.nn.gelu(inputs @ params["hidden"] + params["bias"])
     return jnp.swapaxes(inputs @ params["linear"] + hidden @ params["out"], 1, 2)

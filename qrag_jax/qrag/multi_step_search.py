@@ -1,4 +1,4 @@
-"""Greedy multi-step search: chunks are embedded once, then any number of questions are asked of them."""
+"""Greedy multi-step search: chunks are embedded once and then searched for any number of questions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,16 +26,15 @@ class ActionBank:
     Attributes:
         retriever: whose towers made the vectors.
         num_chunks: chunks in it.
-        num_slots: chunks that it has room for; searches are compiled for these.
+        num_slots: capacity in chunks; searches are compiled for it.
         num_texts_cut: chunks that were longer than the window; only their beginning is read.
-        read_questions: questions (texts, or vectors [n, dim]) -> what the state tower reads of them, the beginning of
-            those that are longer than their window (`num_questions_cut`).
-        play: (question rows, contexts over the chunks, T) -> greedy rollouts, which take chunks to the
-            end and report beside each the Q of STOP. Compiled once a retriever for every shape of bank, contexts
-            and T.
+        read_questions: questions (texts, or vectors [n, dim]) -> inputs of the state tower; a longer question is cut
+            to its window (`num_questions_cut`).
+        play: (question rows, contexts over the chunks, T) -> greedy rollouts, which take chunks to the end and report
+            the Q of STOP at each step. Compiled once per retriever for every shape of bank, contexts and T.
         plan: (question rows, contexts, T, beam width, threshold) -> beam search, compiled as `play`.
-        texts: of the chunks, where the retriever compares these (`env.links`): its contexts must come with what
-            `linker` adds.
+        texts: of the chunks, if the retriever compares them (`env.links`): its contexts then need the output of
+            `linker`.
     """
 
     retriever: QRagRetriever
@@ -48,23 +47,23 @@ class ActionBank:
     texts: Texts | None = None
 
     def linker(self, questions: Texts) -> Link:
-        """A function that readies contexts over the bank for `play` and `plan`; errors as of `batching.make_linker`."""
+        """A function that prepares contexts over the bank for `play` and `plan`; errors as `batching.make_linker`."""
         return make_linker(self.retriever.env, self.texts, questions)
 
 
 def make_action_bank(
     retriever: QRagRetriever, texts: Texts, progress: Progress | None = None, vectors: np.ndarray | None = None
 ) -> ActionBank:
-    """Embeds chunks that are plain texts or vectors, as tasks have them, once; `action_bank` is for documents.
+    """Embeds chunks that are plain texts or vectors, as in tasks; `action_bank` is for documents.
 
     Args:
         retriever: as trained.
         texts: chunks in document order: texts, or float32 [n, dim] for a retriever of given vectors.
         progress: of the embedding.
-        vectors: action vectors of the chunks, if they are at hand.
+        vectors: action vectors of the chunks, if already computed.
 
     Raises:
-        InputError: no chunks, or vectors for a retriever of texts or the other way round.
+        InputError: no chunks, vectors for a retriever of texts, or texts for a retriever of vectors.
     """
     if not len(texts):
         raise InputError("no chunk to search in: give at least one")
@@ -75,11 +74,11 @@ def make_action_bank(
 
 
 def action_bank(retriever: QRagRetriever, corpus: Corpus) -> ActionBank:
-    """The bank of a corpus that a run's encoder embedded; its chunks are the leaves, in their order.
+    """The bank of a corpus that was embedded by the encoder of a run; its chunks are the leaves, in their order.
 
     The encoder is `QRagRetriever.chunk_encoder`. Latent towers read its vectors, so one corpus serves all runs on that
     encoder; of text towers the corpus holds the action vectors themselves. The bank has room for up to half as many
-    chunks more (`num_slots`), so that corpora of many sizes are searched by few compiled functions.
+    chunks more (`num_slots`), so corpora of many sizes share few compiled functions.
 
     Raises:
         InputError: the corpus has no vectors, or those of another encoder; more chunks than a run with `env.links`
@@ -102,7 +101,7 @@ def action_bank(retriever: QRagRetriever, corpus: Corpus) -> ActionBank:
 
 
 def _num_slots(num_chunks: int) -> int:
-    """The least of 8, 12, 16, 24, 32, 48, ... that holds so many chunks."""
+    """The smallest of 8, 12, 16, 24, 32, 48, ... that is at least the number of chunks."""
     power = 1 << (num_chunks - 1).bit_length()
     return max(_FEWEST_SLOTS, power * 3 // 4 if power * 3 // 4 >= num_chunks else power)
 
@@ -143,19 +142,19 @@ def search_bank(
     threshold: float | None = None,
     learned_stop: bool = False,
 ) -> Trajectory:
-    """Picks chunks for one question greedily, each pick in the light of those before it.
+    """Picks chunks for one question greedily; each pick depends on those before it.
 
     Args:
         bank: of the chunks.
         question: a text, or float32 [dim] for a retriever of given vectors.
         num_steps: T, chunks to pick; None takes as many as in training.
         query_id: for the trajectory.
-        threshold: stop at the first pick whose Q lies below it, and leave that one out, unless it is the first.
-        learned_stop: stop where STOP is worth more than any chunk.
+        threshold: stop before the first pick whose Q is lower; the first pick always stays.
+        learned_stop: stop when Q of STOP exceeds that of every chunk.
 
     Returns:
-        T steps, or those before a stop: index of the chunk, the Q value (summed over heads) and the position that it
-        was picked by; and the reason of the stop, `num_steps`, `threshold` or `learned_stop`.
+        T steps, or those before a stop: index of the chunk, its Q value (summed over heads) and its
+        position; and the reason of the stop, `num_steps`, `threshold` or `learned_stop`.
 
     Raises:
         InputError: fewer chunks than steps, or a question that is empty or longer than its window.
@@ -189,7 +188,7 @@ def search_bank(
 
 
 def check_questions(retriever: QRagRetriever, questions: Texts) -> None:
-    """Refuses questions that the retriever cannot read, before anything is embedded."""
+    """Raises an error for questions that the retriever cannot read, before anything is embedded."""
     if isinstance(questions, np.ndarray) or retriever.encoder is None:
         return
     window = retriever.model.encoder.question_window
@@ -205,10 +204,11 @@ def check_questions(retriever: QRagRetriever, questions: Texts) -> None:
 
 
 def num_tokens_asked(retriever: QRagRetriever, question: str, picked: Sequence[str]) -> int:
-    """Tokens that a search encoded, [CLS] and [SEP] counted: the question, and in text mode every state.
+    """Number of tokens that a search encoded, with [CLS] and [SEP]: those of the question and, in text mode, of every
+    state.
 
     Args:
-        retriever: that searched, one of texts.
+        retriever: of texts.
         picked: texts of its picks, in their order.
     """
     assert retriever.encoder is not None
@@ -222,7 +222,7 @@ def num_tokens_asked(retriever: QRagRetriever, question: str, picked: Sequence[s
 
 
 def num_questions_cut(retriever: QRagRetriever, questions: Texts) -> int:
-    """How many questions are longer than their window."""
+    """Number of questions that are longer than their window."""
     if isinstance(questions, np.ndarray) or retriever.encoder is None:
         return 0
     ids = retriever.encoder.tokenizer.ids(questions)
@@ -230,7 +230,7 @@ def num_questions_cut(retriever: QRagRetriever, questions: Texts) -> int:
 
 
 def _question_reader(retriever: QRagRetriever) -> Callable[[Texts], PyTree]:
-    """One encoder for all questions to come, in shapes that do not change from question to question."""
+    """One encoder for all later questions, in shapes that stay the same from question to question."""
     encoder, window = retriever.encoder, retriever.model.encoder.question_window
     if encoder is None:
         return lambda questions: retriever.rows(questions, "question")[0]

@@ -40,7 +40,7 @@ def boltzmann_log_probs(
 
 
 def make_boltzmann(temperature: Array | float, epsilon: Array | float, top_k: int | None = None) -> Policy:
-    """A policy that draws from `boltzmann_log_probs`, one key an environment."""
+    """A policy that draws from `boltzmann_log_probs`, with one key per environment."""
 
     def draw(key: Array, q: Array, allowed: Array) -> tuple[Array, Array]:
         log_probs = boltzmann_log_probs(q, allowed, temperature, epsilon, top_k)
@@ -54,7 +54,7 @@ def make_greedy(num_chunks: int | None = None) -> Policy:
     """A policy that always takes the best action; keys are ignored, log probabilities are 0.
 
     Args:
-        num_chunks: only the first `num_chunks` actions, so that STOP, which stands behind them, is never taken.
+        num_chunks: only the first `num_chunks` actions; STOP comes after them, so it is never taken.
     """
 
     def pick(key: Array, q: Array, allowed: Array) -> tuple[Array, Array]:

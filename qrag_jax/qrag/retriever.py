@@ -1,4 +1,5 @@
-"""A multi-step retriever as one object: encoder, towers, parameters; made fresh, loaded from a run, saved into one."""
+"""A multi-step retriever as one object: encoder, towers and parameters. It is new, loaded from a run, or saved into
+one."""
 
 import sys
 import tempfile
@@ -42,15 +43,16 @@ class EncoderSpec:
     """Where the text encoder comes from and how much text it reads.
 
     Attributes:
-        source: `minilm` (the embedded package), a local folder, a hub id, `scratch` (a small encoder with a vocabulary
-            of the training texts; latent towers keep it as it was drawn), or `vectors` (none: the data are vectors).
+        source: `minilm` (the embedded package), a local folder, a hub id, `scratch` (a small encoder with a
+            vocabulary of the training texts; latent towers keep its random weights), or `vectors` (no encoder: the
+            data are vectors).
         revision: commit or tag of a hub id.
-        num_layers: keep the first layers only; null keeps all. Depth of a `scratch` encoder.
-        pooling: `mean` or `cls`; null takes what the encoder's folder says.
+        num_layers: number of first layers to keep; null keeps all. The depth of a `scratch` encoder.
+        pooling: `mean` or `cls`; null takes the setting of the encoder's folder.
         normalize: divide pooled vectors by their L2 norm. The towers of Q-RAG do not.
-        window: most tokens of a chunk, [CLS] and [SEP] counted; what is cut is counted and reported.
-        question_window: most tokens of a question; in training and evaluation a longer one is cut and counted, a search
-            of one's own files refuses it.
+        window: most tokens of a chunk, with [CLS] and [SEP]; cut chunks are counted and reported.
+        question_window: most tokens of a question; training and evaluation cut and count a longer one; a search of
+            files refuses it.
         hidden_size: width of a `scratch` encoder.
         num_heads: attention heads of a `scratch` encoder.
     """
@@ -75,7 +77,7 @@ class ModelConfig:
     """The towers.
 
     Attributes:
-        mode: `latent` keeps the text encoder frozen and learns on its vectors; `text` fine-tunes the encoder.
+        mode: `latent` freezes the text encoder and learns on its vectors; `text` fine-tunes the encoder.
         encoder: the text encoder.
         latent: sizes of the latent towers.
         state_chunk_window: text mode: most tokens that one taken chunk adds to the state.
@@ -107,7 +109,7 @@ class Searched(Protocol):
 
 @dataclass(frozen=True)
 class QRagRetriever:
-    """Everything that turns a question and chunks into picks.
+    """A trained or new retriever: it turns a question and chunks into picks.
 
     Attributes:
         model: config of the towers.
@@ -127,12 +129,12 @@ class QRagRetriever:
 
     @cached_property
     def search_functions(self) -> SearchFunctions:
-        """Search as compiled functions, shared by all indices of this retriever and kept as long as it lives."""
+        """Compiled searches, shared by all indices of this retriever and kept as long as it exists."""
         return make_search_functions(self.network)
 
     @cached_property
     def chunk_encoder(self) -> ChunkEncoder:
-        """What a corpus is embedded with, so that `action_bank` can search it; kept likewise.
+        """The encoder that embeds a corpus for `action_bank`; kept likewise.
 
         Raises:
             UsageError: the run was trained on given vectors and has no encoder.
@@ -149,7 +151,7 @@ class QRagRetriever:
         return _RunOver(self, index)
 
     def rows(self, texts: Texts, kind: Kind, progress: Progress | None = None) -> tuple[Rows, int]:
-        """What the towers read of every text, and the number of texts that the window cut.
+        """Inputs of the towers for every text, and the number of texts that the window cut.
 
         Raises:
             InputError: vectors do not fit the model.
@@ -205,8 +207,8 @@ def new_retriever(
             encoder its vocabulary.
         key: draws the parameters; consumed.
         progress: of the embedding of the texts.
-        questions: of training.
-        encoder: in place of the one that `model.encoder` stands for; None loads or draws that.
+        questions: of the training data.
+        encoder: replaces the one that `model.encoder` names; None loads or draws that one.
 
     Returns:
         (retriever, rows of the texts, number of texts cut by the window).
@@ -231,12 +233,13 @@ def new_retriever(
 
 
 def with_fresh_params(retriever: QRagRetriever, key: jax.Array) -> QRagRetriever:
-    """The retriever that `new_retriever` makes of another key, but for a `scratch` encoder, which is drawn once."""
+    """The retriever that `new_retriever` would make with another key; a `scratch` encoder stays."""
     return replace(retriever, params=_fresh_params(retriever.network, retriever.env, jax.random.split(key)[1]))
 
 
 def with_constants(retriever: QRagRetriever, constants: Any, source: str) -> QRagRetriever:
-    """The retriever with the constants of another: parameters mean what they did under these.
+    """The retriever with the constants of another, because parameters are valid only with the constants of their
+    training.
 
     Args:
         constants: of the other one, as they were read.
@@ -305,9 +308,10 @@ def retriever_around(model: ModelConfig, env: EnvConfig, encoder: LoadedEncoder)
 
 
 def retriever_files(retriever: QRagRetriever) -> dict[str, bytes]:
-    """Files that a checkpoint must hold beside its arrays, so that it stands alone.
+    """Files that a checkpoint needs besides its arrays to be complete.
 
-    Latent mode keeps the frozen encoder whole, text mode only its shape and tokenizer: the weights are parameters.
+    Latent mode keeps the whole frozen encoder; text mode keeps its config and tokenizer, because its weights are
+    parameters.
     """
     if retriever.encoder is None:
         return {}
@@ -320,14 +324,14 @@ def retriever_files(retriever: QRagRetriever) -> dict[str, bytes]:
 
 
 def params_group(about: Mapping[str, Any]) -> str:
-    """Which parameters of a checkpoint with such metadata are its result."""
+    """The name of the parameters that are the result of a checkpoint with this metadata."""
     return "best_params" if "dev" in about else "params"
 
 
 def read_threshold(metadata: Mapping[str, Any]) -> tuple[float, frozenset[str]] | None:
     """The threshold on Q in the metadata of a checkpoint, and fingerprints of the questions that it was fitted on.
 
-    None if the run held nothing out, or is not finished.
+    None if the run held out no questions or is not finished.
     """
     dev = metadata.get("dev", {})
     if not isinstance(dev, dict):
@@ -344,10 +348,10 @@ def read_threshold(metadata: Mapping[str, Any]) -> tuple[float, frozenset[str]] 
 
 
 def save_for_inference(saved: Checkpoint, folder: Path) -> Path:
-    """Saves a checkpoint again with no more arrays than `load_retriever` reads: no optimiser, no second parameters.
+    """Saves a checkpoint again with only the arrays that `load_retriever` reads: no optimiser, no second parameters.
 
     Args:
-        saved: with any groups; those that are needed are read from its folder.
+        saved: with any groups; the needed ones are read from its folder.
 
     Returns:
         The folder of the step.
@@ -360,7 +364,7 @@ def save_for_inference(saved: Checkpoint, folder: Path) -> Path:
 def load_retriever(folder: str | Path, step: int | None = None) -> QRagRetriever:
     """The retriever of a run folder; needs nothing but that folder.
 
-    A run with held-out questions gives the parameters that did best on them, another run its last ones.
+    A run with held-out questions gives the parameters with the best score on them; another run gives its last ones.
 
     Raises:
         UsageError: no such folder or step.

@@ -11,13 +11,13 @@ class Taken(NamedTuple):
     """A step that takes a chunk.
 
     Attributes:
-        num_gold: chunks that are right.
-        num_taken: chunks with this one.
-        is_gold: this one is right.
-        completes: it is the last right one.
-        is_complete: no right one is left.
+        num_gold: number of gold chunks.
+        num_taken: number of taken chunks, with this one.
+        is_gold: this chunk is gold.
+        completes: it is the last gold chunk.
+        is_complete: no gold chunk is left.
         is_last: the episode has no further step.
-        bonus: what a complete set of so many chunks is worth.
+        bonus: reward of a complete set of this size.
         ends_at_completion: the episode ends there.
     """
 
@@ -41,7 +41,7 @@ def at_completion(taken: Taken) -> Float[Array, ""]:
 
 
 def at_end(taken: Taken) -> Float[Array, ""]:
-    """The bonus at the last step; an episode that ends at completion has it there, and is not paid a second time."""
+    """The bonus at the last step, once; an episode that ends at completion gets it there."""
     return jnp.where(
         taken.completes if taken.ends_at_completion else taken.is_complete & taken.is_last, taken.bonus, 0.0
     )

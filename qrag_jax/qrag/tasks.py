@@ -1,7 +1,7 @@
-"""What there is to retrieve: a pool of chunk texts, a pool of questions, and contexts with gold drawn over them.
+"""Retrieval tasks: a pool of chunk texts, a pool of questions, and contexts with gold drawn from them.
 
 Training and evaluation see every source of data through `Task`: stories hidden in a haystack, examples of a JSONL file,
-or episodes over vectors that a user already has.
+or episodes over the user's vectors.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,15 +32,14 @@ class Task:
         sizes: int [queries], chunks in the context of each.
         contexts: (query numbers int [batch], generator) -> contexts of these queries; fixed contexts ignore the
             generator.
-        fingerprint: query number -> digest of what is asked and of what answers it, whatever its id, noise, case and
-            white space; it tells whether a number was fitted on a question that it is now reported on. Other gold
-            makes another question.
-        num_left_out: queries that the task cannot pose at this length; they are not among `query_ids`.
-        notes: what a reader of the data has to say about it, a line each.
-        answers: reference answers of every query, each of them right; none where the data has none. None of a task
-            whose data has no answers at all.
-        noise: ids of the texts that may stand in any context and answer nothing (a haystack's); None has none.
-        sets: of every query the name of the set that it is of, in a mixture of several; None is one set.
+        fingerprint: query number -> digest of the question and its gold, independent of id, noise, case and white
+            space. It shows whether a value was fitted on a question that it is now reported on. Other gold makes
+            another question.
+        num_left_out: number of queries that do not fit this length; they are not among `query_ids`.
+        notes: remarks of the reader of the data, one line each.
+        answers: reference answers of every query; empty if a query has none. None if the data has no answers.
+        noise: ids of texts that may be in any context and answer nothing (a haystack); None: there are none.
+        sets: the data set of every query, in a mixture of several; None: one set.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Task:
         return len(self.query_ids)
 
     def check_steps(self, num_steps: int) -> None:
-        """Refuses a task in which some context has fewer chunks than picks are to be made.
+        """Raises an error if a context has fewer chunks than steps.
 
         Raises:
             InputError: names the query.
@@ -88,7 +87,7 @@ def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
 
 
 def _digest(parts: Iterable[str | bytes]) -> str:
-    """16 hexadecimal digits of texts (case and white space aside) or bytes, in their order."""
+    """16 hexadecimal digits of texts (without case and white space) or bytes, in their order."""
     digest = blake2b(digest_size=8)
     for part in parts:
         text = part if isinstance(part, bytes) else " ".join(part.split()).casefold().encode("utf-8", "surrogatepass")
@@ -104,7 +103,8 @@ def hidden_stories_tasks(
     lengths: Sequence[int],
     shared_haystack: int | None = None,
 ) -> list[Task]:
-    """Stories whose facts are hidden among the sentences of a haystack, at several lengths; every draw hides them anew.
+    """Stories whose facts are hidden among the sentences of a haystack, at several lengths; every draw hides them at
+    new places.
 
     Args:
         name: for reports.
@@ -158,7 +158,7 @@ def hidden_stories_tasks(
 
 
 def _answers(answers: Sequence[Sequence[str | None]]) -> list[tuple[str, ...]] | None:
-    """Reference answers without those that are missing or blank and without repeats; None where nothing is left."""
+    """Reference answers without missing, blank and repeated ones; None if none is left."""
     kept = [tuple(dict.fromkeys(text for text in row if text is not None and text.strip())) for row in answers]
     return kept if any(kept) else None
 
@@ -177,11 +177,11 @@ def examples_task(
         name: for reports.
         examples: at least one, each with gold.
         num_left_out, notes: as of `Task`.
-        answers: reference answers of every example; by default the one answer that it has.
+        answers: reference answers of every example; by default its own answer.
         sets: as of `Task`.
 
     Raises:
-        InputError: no example, one without gold, or answers or sets of another number of examples.
+        InputError: no example, an example without gold, or a wrong number of answers or sets.
     """
     if answers is not None and len(answers) != len(examples):
         raise InputError(f"{name}: answers of {len(answers)} questions for {len(examples)} examples: give one row each")
@@ -221,7 +221,7 @@ def examples_task(
 
 
 def vectors_task(name: str, task: VectorTask) -> Task:
-    """Episodes over given vectors; chunk and question vectors must have one width."""
+    """Episodes over given vectors; chunk and question vectors must have the same width."""
     if task.chunk_vectors.shape[1] != task.question_vectors.shape[1]:
         raise InputError(
             f"{name}: chunk vectors have {task.chunk_vectors.shape[1]} components, question vectors "

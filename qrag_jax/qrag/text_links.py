@@ -1,15 +1,15 @@
-"""What the texts of one context say of each other (ours): shared words, shared names, a title that another text names.
+"""Features of pairs of texts of one context (ours): shared words, shared names, a title that another text names.
 
-Questions over several paragraphs are mostly answered along names: the question names a page, that page names the next.
+Questions over several paragraphs mostly follow names: the question names a page, and that page names the next.
 HotpotQA and 2WikiMultihopQA were made by following such names, MuSiQue was not.
 
-No label is read, and all statistics are those of the context alone, as of BM25 within one.
+No label is read. All statistics come from the context alone, as in BM25 within one context.
 
 Two chunks join to answer a question where they share a name that the question lacks (bridges).
 
-MuSiQue's questions are composed of questions about one paragraph each; the answer of one, a name, stands in the place
-of a blank of the next. So the question's words are spread over its paragraphs, and a name that the question does not
-say joins two of them.
+MuSiQue's questions are composed of questions about one paragraph each; the answer of one, a name, fills a blank of
+the next. So the question's words are spread over its paragraphs, and a name that is not in the question joins two of
+them.
 """
 
 import math
@@ -32,7 +32,7 @@ _LONGEST_TITLE = 100  # characters: more before a colon is a sentence
 
 
 def title_of(text: str) -> str:
-    """The title of a chunk `TITLE: PARAGRAPH`, without a bracket at its end; empty where there is none."""
+    """The title of a chunk `TITLE: PARAGRAPH`, without a bracket at its end; empty if there is none."""
     title, colon, _ = text.partition(": ")
     return without_bracket(title) if colon and len(title) <= _LONGEST_TITLE else ""
 
@@ -43,9 +43,9 @@ def names_in(text: str) -> list[str]:
 
 
 def link_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "sources chunks links"]:
-    """What each text (the source) says of each chunk, in [0, 1]; float32, `LINKS` in the last axis.
+    """Features in [0, 1] of each pair of a text (the source) and a chunk; float32, `LINKS` in the last axis.
 
-    Source 0 is the question, source 1 + i is chunk i, which says nothing of itself. A share of a set of words is
+    Source 0 is the question, source 1 + i is chunk i; its features of itself are 0. A share of a set of words is
 
         share(A in B) = sum_{w in A and B} idf_w / sum_{w in A} idf_w
         idf_w = log(1 + (n - df_w + 1/2) / (df_w + 1/2))
@@ -53,13 +53,14 @@ def link_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "so
     with df_w out of the n chunks, and 0 where A is empty.
 
     * `shared`: share of the source's words in the chunk.
-    * `names`: share of the source's names in the chunk; a name is a word with a capital letter or a digit in front.
-    * `named`: 1 where the chunk's title stands in the source, word for word.
+    * `names`: share of the source's names in the chunk; a name is a word that begins with a capital letter or a
+    digit.
+    * `named`: 1 if the source contains the chunk's title, word for word.
     * `title`: share of the words of the chunk's title in the source.
-    * `names_it`: 1 where the source's title stands in the chunk, word for word.
+    * `names_it`: 1 if the chunk contains the source's title, word for word.
     * `own_title`: share of the words of the source's title in the chunk.
-    * `same_title`: 1 where both have one title.
-    * `new_names`: share of the names of the source that the question does not have, in the names of the chunk.
+    * `same_title`: 1 if both have the same title.
+    * `new_names`: share of the source's names that are not in the question, in the names of the chunk.
 
     Args:
         chunks: texts of its context, n of them.
@@ -89,12 +90,13 @@ def link_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "so
 
 
 def shared_words(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "sources words"]:
-    """What share of each text each word is that it has in common with another text of the context; float32.
+    """The weight of each shared word in each text; float32. A word is shared if another text of the context contains
+    it.
 
         x(t, w) = idf_w / sum_{v in t} idf_v  for w in t and in another text,   0 elsewhere
 
     Source 0 is the question, source 1 + i chunk i; idf as of `link_features`. The words have `MAX_WORDS` columns, in
-    order of appearance; of more words several share one.
+    order of appearance; if there are more words, some share a column.
     """
     words = [bm25_tokens(text) for text in (question, *chunks)]
     vocabulary = vocabulary_of(words)
@@ -114,7 +116,7 @@ def vocabulary_of(rows: Sequence[Sequence[str]]) -> dict[str, int]:
 
 
 def incidence(rows: Sequence[Sequence[str]], vocabulary: dict[str, int]) -> Bool[np.ndarray, "texts words"]:
-    """Which words of a vocabulary each row has."""
+    """For each row, the words of a vocabulary that it contains."""
     found = np.zeros((len(rows), len(vocabulary)), bool)
     for row, tokens in zip(found, rows, strict=True):
         row[[vocabulary[token] for token in tokens]] = True
@@ -128,7 +130,7 @@ def idf_weights(chunks: Sequence[Sequence[str]], vocabulary: dict[str, int]) -> 
 
 
 def idf_of(num_found: int, num_chunks: int) -> float:
-    """`log(1 + (n - df + 1/2) / (df + 1/2))` of a word that stands in df of n chunks."""
+    """`log(1 + (n - df + 1/2) / (df + 1/2))` of a word that df of n chunks contain."""
     return math.log(1 + (num_chunks - num_found + 0.5) / (num_found + 0.5))
 
 
@@ -143,7 +145,7 @@ def _share(
 
 
 def _stands_in(titles: Sequence[Sequence[str]], texts: Sequence[Sequence[str]]) -> Bool[np.ndarray, "texts titles"]:
-    """Whether the words of a title follow each other in a text."""
+    """Whether a text contains the words of a title in sequence."""
     wanted = [f" {' '.join(title)} " if title else None for title in titles]
     joined = [f" {' '.join(words)} " for words in texts]
     return np.array([[title is not None and title in text for title in wanted] for text in joined])
@@ -159,15 +161,15 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 def bridge_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "sources chunks bridges"]:
     """How each text (the source) and each chunk join to answer the question, in [0, 1]; float32, `BRIDGES` last.
 
-    Sources, shares and idf are those of `links.link_features`. Stems are the first five letters of words; a new name of
-    a chunk is one that the question does not have; two chunks share it where it is a new name of one and a word of the
+    Sources, shares and idf are those of `links.link_features`. Stems are the first five letters of words; a new name
+    of a chunk is one that is not in the question; two chunks share it if it is a new name of one and a word of the
     other.
 
     * `sentence`: share of the question's stems in one sentence of the chunk, the best one. Of a source chunk, of the
       stems that it lacks, in the best sentence that has a new name of it.
-    * `rarest`: idf of the rarest new name that both share, 1 where no other chunk has it. Of the question, of the
+    * `rarest`: idf of the rarest new name that both share, 1 if no other chunk contains it. Of the question, of the
       rarest name of its own in the chunk.
-    * `joint`: share of the question's stems that both have together, where they share a new name of at most three
+    * `joint`: share of the question's stems that both contain together, if they share a new name of at most three
       chunks, else 0. Of the question the largest of all chunks' ones.
 
     Args:
