@@ -1,1 +1,1 @@
-"""Measures of what was found and answered, and their statistics. Below training. No JAX."""
+"""Measures of retrieval and of answers, and their statistics. The package is below training and does not import JAX."""

@@ -55,13 +55,14 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Whether interval and test agree: of few changed questions the interval alone leaves out 0 too soon."""
+        """True if interval and test agree; with few changed questions, the interval alone excludes 0 too often."""
         return (self.low > 0 or self.high < 0) and self.p_value < LEVEL
 
 
 @dataclass(frozen=True)
 class Harm:
-    """Whether `first` is worse than `second` by more than the margin (`no_harm`), and the one-sided limit, `lowest`.
+    """A test whether `first` is worse than `second` by more than the margin (`no_harm`), with the one-sided limit
+    `lowest`.
 
     `verdict`: `none`: a loss beyond the margin is excluded; `harm`: the first is significantly below; `not excluded`:
     neither; `untested`: fewer than `FEWEST_CHANGED` questions (or groups of them) change.
@@ -117,7 +118,7 @@ def ratio_interval(
     *,
     seed: int = 0,
 ) -> Summary:
-    """A share of sums, as micro F1 is, with a BCa bootstrap interval over what is summed: documents, questions.
+    """A share of sums, as micro F1 is, with a BCa bootstrap interval over the summed units: documents or questions.
 
         share = sum_i parts_i / sum_i wholes_i
 
@@ -227,15 +228,15 @@ def no_harm(
     *,
     groups: Groups = None,
 ) -> Harm:
-    """Whether the first method loses at most `margin` against the second: a test of non-inferiority at 5%.
+    """Tests whether the first method loses at most `margin` against the second (non-inferiority, at 5%).
 
-    A loss of more is excluded where the lower end of the 90% interval of the paired difference, its one-sided 95%
-    limit, lies above `-margin`. Questions that a method leaves as they were say nothing about it: with fewer than
-    `FEWEST_CHANGED` others nothing is tested. With groups those are counted whose sum changes.
+    A larger loss is excluded if the lower end of the 90% interval of the paired difference (its one-sided 95% limit)
+    is above `-margin`. Unchanged questions carry no evidence: with fewer than `FEWEST_CHANGED` changed ones nothing
+    is tested. With groups, groups with a changed sum are counted.
 
     Args:
         first: the method that may do harm, one value a question.
-        second: what it is compared with, the same questions in the same order (so m = n).
+        second: values of the other method, for the same questions in the same order (so m = n).
         margin: the loss that nobody minds, above 0, in the measure's own unit.
         groups: as of `paired_difference`.
 
@@ -264,9 +265,9 @@ def over_seeds(runs: Sequence[Summary], *, bounds: tuple[float, float] = (0.0, 1
         m = mean_s m_s
         low = m - sqrt( mean_s (m_s - low_s)^2 + (t * sd_s(m_s) / sqrt(S))^2 ),   high likewise
 
-    `low_s` are the ends of each run's own interval over questions, t is Student's with S - 1 degrees of freedom. The
-    first term is what other questions may change (of one run, so not less than that of the mean), the second what
-    other seeds may. Of one run it is that run's interval; `n` are the questions.
+    `low_s` is the lower end of each run's interval over questions; t is Student's with S - 1 degrees of freedom. The
+    first term covers other questions (of one run, so it is at least that of the mean), the second other seeds. With
+    one run, the result is its interval; `n` is the number of questions.
 
     Args:
         runs: mean and 95% interval over questions of each run, all on the same questions.
@@ -326,7 +327,7 @@ def _sign_flip_p_value(differences: Float[np.ndarray, " n"], seed: int) -> float
 def _sums_by_group(
     values: Float[np.ndarray, " n"], groups: Sequence[str]
 ) -> tuple[Float[np.ndarray, " g"], Float[np.ndarray, " g"]]:
-    """Of each group the sum of its values, and their number."""
+    """The sum and the number of values of each group."""
     if len(groups) != len(values):
         raise InputError(f"groups: {len(groups)} for {len(values)} values; give the document of each question")
     numbers = {name: number for number, name in enumerate(dict.fromkeys(groups))}

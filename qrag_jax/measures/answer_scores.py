@@ -19,9 +19,9 @@ question names do not count, whether the answer repeats them or not.
     L(t) = labels that are part of the text t;   right  <=>  L(first sentence of the answer) - L(question) = {reference}
 
 Both texts in lower case. The first sentence ends at the first full stop, or before `<context>` or `<example>`, with
-which their prompts open. (They also look for `Question`, after the text was put in lower case, so that it is never
-found; and so it is here.) Labels are found as parts of words: `office` in `officer`. So labels of which one is part of
-another cannot be told apart and are refused.
+which their prompts open. (They also look for `Question`, but in lower-cased text, so it is never found; we do the
+same.) Labels are found as parts of words: `office` in `officer`. So labels that contain each other cannot be
+distinguished and raise an error.
 
 ROUGE-L of long answers: Google's `rouge-score` with tokens of our own, which read every script.
 
@@ -52,12 +52,12 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 @dataclass(frozen=True)
 class GivenAnswer:
-    """What was said to a question, and what is right.
+    """An answer to a question, with the right answers.
 
     Attributes:
         id: of the question.
         question: its text.
-        answer: what was said; may be blank.
+        answer: may be blank.
         references: right answers, any one of which is enough; at least one.
     """
 
@@ -101,7 +101,7 @@ def token_f1(answer: str, reference: str, convention: Convention = "squad") -> f
         P = c / tokens of the answer,  R = c / tokens of the reference,  F1 = 2 P R / (P + R)
 
     Args:
-        answer: what was said; a blank answer has 0 against every reference that is not blank.
+        answer: a blank one scores 0 against every reference that is not blank.
         convention: see the head of this file.
     """
     said, right = normalise_answer(answer), normalise_answer(reference)
@@ -115,11 +115,11 @@ def token_f1(answer: str, reference: str, convention: Convention = "squad") -> f
 
 
 def contains_reference(answer: str, references: Sequence[str]) -> float:
-    """1 where some reference stands in the answer, token for token after normalisation, else 0 ("cover EM").
+    """1 if the answer contains a reference, token for token after normalisation, else 0 ("cover EM").
 
-    For readers that answer in sentences, whose EM is 0 however right they are. It cannot tell an answer from a list of
-    all candidates, so it never stands alone. A reference that is empty after normalisation is contained in its like
-    only.
+    For readers that answer in sentences, whose EM is 0 even if they are right. It cannot distinguish an answer from a
+    list of all candidates, so report it only with other measures. A reference that is empty after normalisation
+    matches only an empty answer.
     """
     _check_references(references)
     said = normalise_answer(answer)
@@ -174,7 +174,7 @@ def labels_of(answers: Iterable[str]) -> frozenset[str]:
 
 
 def babilong_correct(answer: str, reference: str, question: str, labels: Collection[str]) -> bool:
-    """Whether an answer is right by the rule above.
+    """True if an answer is right by the rule above.
 
     Args:
         question: its labels do not count in the answer.

@@ -5,25 +5,25 @@ unit vectors a_i of the n tokens of the answer and r_j of the m tokens of the re
 
     precision = 1/n sum_i max_j a_i . r_j,   recall = 1/m sum_j max_i a_i . r_j,   F1 = 2 P R / (P + R)
 
-What differs from the published tool, `bert_score`:
+Differences from the published tool, `bert_score`:
 
 - the encoder is ours, at its last layer; the tool has a table of the layer that suits each model best. Numbers of
   different encoders, or layers, cannot be compared: a table has one encoder.
-- special tokens are left out altogether; the tool gives [CLS] and [SEP] no weight, but lets a token match them. So its
-  scores are never lower: hardly higher for sentences, much for a single word (MiniLM, "yes" for "Yes.": F1 .89 for .64,
-  as the full stop finds [SEP]).
-- tokens count alike: the tool can weigh them by idf (`idf=True`), which it does not by default.
+- special tokens are left out altogether; the tool gives [CLS] and [SEP] no weight, but lets a token match them. So
+  its scores are never lower: about the same for sentences, but much higher for a single word (MiniLM, "yes" for
+  "Yes.": F1 .89 instead of .64, because the full stop matches [SEP]).
+- tokens have equal weight: the tool can weigh them by idf (`idf=True`), which it does not by default.
 - no rescaling with a baseline (the tool's `rescale_with_baseline`, off by default): unrelated texts score well above
   0, so differences say more than the numbers.
-- of several references the one with the best F1 gives all three numbers; the tool takes the best of each apart, so its
-  F1 is the same one.
+- of several references, the one with the best F1 gives all three numbers; the tool takes the best of each separately,
+  so the F1 is the same.
 - nothing is cut: a text beyond the window is read in windows (`TextEmbedder.tokens`); the tool cuts it.
 
 Query-answer similarity: the cosine of a question and the answer that was generated for it.
 
-The measure of "Is Semantic Chunking Worth the Computational Cost?", appendix D ("QA similarity"). It needs no reference
-and so knows nothing of what is true: an answer that repeats the question is nearest to it. Read it beside BERTScore,
-never alone.
+The measure of "Is Semantic Chunking Worth the Computational Cost?", appendix D ("QA similarity"). It needs no
+reference, so it does not measure truth: an answer that repeats the question scores best. Read it together with
+BERTScore, never alone.
 """
 
 from collections.abc import Sequence
@@ -79,8 +79,8 @@ def bert_score(answer: str, references: Sequence[str], embed_tokens: EmbedTokens
 
     Args:
         answer: any text; one without tokens scores 0.
-        references: at least one, none of them blank; one without tokens (of characters that the tokenizer drops) is
-            matched by nothing: 0.
+        references: at least one, none blank; a reference without tokens (the tokenizer drops all its characters)
+            scores 0.
         embed_tokens: one text -> its token vectors, special tokens left out; called once for each text.
     """
     _check_references(references)

@@ -185,7 +185,7 @@ class PointsScore:
             none and none was predicted it is 0.
         f1_any: the same of all points, whatever their levels, with a 95% bootstrap interval over documents.
         pk: mean over documents of `measures/boundary_scores.py:pk`; 0 is best.
-        window_diff: likewise.
+        window_diff: as `pk`.
         n_points: right ones of all documents, those at sentence 0 left out.
     """
 

@@ -1,16 +1,16 @@
 """ERec, the evidence recall of HiChunk: how much of the evidence a context says, whatever it was cut or merged into.
 
-    ERec = sum of |e| over the pieces e of the evidence that stand in the context  /  sum of |e| over all of them
+    ERec = sum of |e| over the pieces e of the evidence that the context contains / sum of |e| over all of them
 
 Both sides are compared in one form of Unicode (NFKC: accents joined to their letters, full-width letters as others,
 ligatures apart) and after SQuAD's normalisation (`answer_scores.normalise_answer`): case, punctuation, articles and
-white space do not count, |e| are the characters that are left, and a piece stands in the context as a run of whole
-words; of scripts without blanks between words (Chinese, Japanese, Thai, ...) every character is one. Pieces are
-sentences, long ones in parts (`evidence_scores.cut_long`), or what of them is evidence. A sentence that two
-neighbouring passages share is found where nothing else stands between these.
+white space do not count, |e| is the number of remaining characters, and a piece must be in the context as a sequence
+of whole words; in scripts without spaces between words (Chinese, Japanese, Thai, ...) every character is a word.
+Pieces are sentences, long ones in parts (`evidence_scores.cut_long`), or their parts that are evidence. A sentence
+that continues in the next passage is found if nothing is between the two.
 
-It tells by words and not by places: a sentence that is said twice in the documents is found in either place. What is
-found of places is `evidence_scores.py`, by tokens and by sentences.
+It compares words, not places: a sentence that occurs twice in the documents is found in either place.
+`evidence_scores.py` compares places, by tokens and by sentences.
 """
 
 import re
@@ -55,7 +55,7 @@ def _apart(text: str) -> str:
 
 
 def evidence_pieces(text: str, sentences: Sequence[Span], evidence: Iterable[Span]) -> list[str]:
-    """What of each sentence is evidence, in the order of the text; sentences of more than 300 characters in parts.
+    """The evidence in each sentence, in the order of the text; sentences of more than 300 characters in parts.
 
     Args:
         sentences: of it, ordered and disjoint.

@@ -1,11 +1,11 @@
 """Which sentences the chunks that were found hold: recall, precision and F1 over evidence sentences.
 
-What a splitter calls a sentence may be a table, a list or a program, longer than any chunk. So the units in which
-evidence is counted are sentences of at most 300 characters, and the parts of longer ones (`cut_long`): a chunk that
-holds the row of a table which answers has found something.
+A splitter may return a table, a list or a program as one sentence, longer than any chunk. So evidence is counted in
+sentences of at most 300 characters and in parts of longer ones (`cut_long`): a chunk with the answering row of a
+table has then found something.
 
 Also recall, precision and F1 over the distinct documents of the chunks; and recall, precision and IoU of the evidence
-to the token, where the size of a span is told without reading its text again.
+in tokens, where the size of a span is known without reading its text again.
 
 The last are the measures of Chroma's chunking evaluation (Smith and Troynikov 2024), with tokens of one tokenizer as
 weights of the characters (`measure_tokens`), the same for all chunkers. With E the evidence and C_i the i-th chunk, as
@@ -17,7 +17,7 @@ sets of tokens of the corpus, and |.| their number:
     token_precision  = found / read
     iou              = found / (read + |E| - found)              evidence that was missed joins the denominator
 
-Overlapping evidence counts once. All three lie in [0, 1]; chunks that repeat text lose precision and IoU.
+Overlapping evidence counts once. All three are in [0, 1]; chunks that repeat text lose precision and IoU.
 """
 
 import re
@@ -92,7 +92,7 @@ def found_score(right: int, found: int, wanted: int) -> FoundScore:
     """Recall right / wanted, precision right / found, and F1; a share of nothing is 0.
 
     Args:
-        right: what was found and wanted.
+        right: number of units both found and wanted.
         wanted: all that should be found.
     """
     recall, precision = right / wanted if wanted else 0.0, right / found if found else 0.0
@@ -107,8 +107,7 @@ def harmonic_mean(recall: float, precision: float) -> float:
 def document_scores(documents: Sequence[str], relevant: Collection[str], k: int) -> FoundScore:
     """Document retrieval through chunks, over distinct documents.
 
-    The first k chunks stand for the set of documents that they come from (so k is a number of chunks, not of
-    documents):
+    The first k chunks give the set of their documents (so k is a number of chunks, not of documents):
 
         recall@k    = relevant documents in the set / relevant documents
         precision@k = relevant documents in the set / documents in the set
@@ -132,7 +131,7 @@ FindSentences = Callable[[str, tuple[Span, ...]], frozenset[Sentence]]  # (docum
 
 
 def cut_long(text: str, sentences: Sequence[Span]) -> list[Span]:
-    """Sentences, those of more than 300 characters in parts of at most so many.
+    """Sentences; those of more than 300 characters are cut into parts of at most 300.
 
     A part ends at the last line end that fits, else at the last white space, else after 300 characters.
     """
@@ -198,9 +197,9 @@ def touched(spans: Sequence[Span], index: SentenceIndex) -> list[int]:
 def make_sentence_finders(
     texts: Mapping[str, str], sentences: Mapping[str, Sequence[Span]]
 ) -> tuple[FindSentences, FindSentences]:
-    """What finds the sentences that a chunk holds (`belonging`), and what finds those of evidence (`touched`).
+    """Two functions: one finds the sentences of a chunk (`belonging`), the other those of evidence (`touched`).
 
-    A document is prepared when it is first asked for; what a chunk holds is kept.
+    A document is prepared at its first use; the sentences of a chunk are kept.
 
     Args:
         texts: of the documents, by their ids.
@@ -224,9 +223,9 @@ def evidence_scores(retrieved: Sequence[Set[Sentence]], gold: Set[Sentence], k: 
         recall@k    = distinct gold sentences in the first k chunks / gold sentences
         precision@k = distinct gold sentences in the first k chunks / sum over these of max(1, sentences of the chunk)
 
-    A sentence that stands in two overlapping chunks is so read twice and counts twice in the denominator of the
-    precision, never in a numerator: overlap costs, and every measure stays in [0, 1]. A chunk that holds no sentence,
-    being a small part of one, counts as one that is wrong: what is read is not free.
+    A sentence in two overlapping chunks is read twice and counts twice in the denominator of the precision, never in
+    a numerator: overlap costs, and every measure stays in [0, 1]. A chunk without a whole sentence counts as one
+    wrong sentence, because reading it costs too.
 
     Args:
         retrieved: sentences of each chunk that was found, best first.
@@ -280,7 +279,7 @@ def merge_spans(spans: Sequence[Span]) -> list[Span]:
 
 
 def shared_spans(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
-    """What two lists of ordered, disjoint spans share; ordered and disjoint."""
+    """The intersection of two lists of ordered, disjoint spans; ordered and disjoint."""
     shared, i, j = [], 0, 0
     while i < len(first) and j < len(second):
         start, end = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])

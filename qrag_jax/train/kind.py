@@ -14,7 +14,7 @@ class LearnerKind:
 
     Attributes:
         config: frozen dataclass of its data and how it learns.
-        train: (config, run folder, watch) -> what came out, as an object of JSON; writes a run that stands alone.
+        train: (config, run folder, watch) -> the result as a JSON object; writes a complete run.
         format: that for people.
     """
 

@@ -1,4 +1,4 @@
-"""What a run writes while it trains: metrics that a resumed run repeats bit for bit, times beside them, TensorBoard."""
+"""Files of a training run: metrics that a resumed run repeats bit for bit, separate times, and TensorBoard."""
 
 import json
 import os
@@ -27,7 +27,7 @@ class RunLog:
 
         Args:
             out: run folder, made when absent.
-            first: update that the run starts after; 0 starts anew.
+            first: update after which the run starts; 0 is a new run.
             tensorboard: also write event files into `out/tensorboard`.
         """
         out.mkdir(parents=True, exist_ok=True)
@@ -49,13 +49,13 @@ class RunLog:
             self._board.flush()
 
     def sync(self) -> None:
-        """Puts what was written on the disk, before a checkpoint that follows it."""
+        """Flushes the files to disk before a checkpoint."""
         for path in (self._metrics, self._times):
             with path.open("ab") as file:
                 os.fsync(file.fileno())
 
     def close(self) -> None:
-        """Ends the event files; a later line opens nothing anew."""
+        """Closes the event files; a later line does not open them again."""
         if self._board is not None:
             self._board.close()
             self._board = None

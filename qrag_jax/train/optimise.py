@@ -1,4 +1,4 @@
-"""Groups of parameters: frozen parts, parts with a learning rate of their own.
+"""Groups of parameters: frozen parts, and parts with a separate learning rate.
 
 Schedules of the learning rate, the temperature and the exploration rate, each its own.
 
@@ -76,7 +76,7 @@ _SHOWN = 12  # names of leaves in a message
 
 @dataclass(frozen=True)
 class GroupConfig:
-    """What is special about the parameters of a group.
+    """Settings of a group of parameters.
 
     Attributes:
         learning_rate_factor: their learning rate, and with it their weight decay, is this many times the schedule's.
@@ -188,7 +188,7 @@ def take_params(saved: Checkpoint, group: str, like: PyTree, optional: Collectio
 
 
 def describe_source(source: str, saved: Checkpoint, group: str) -> Mapping[str, Any]:
-    """Metadata about a warm start: the folder as it was given, the step, the group, and the sha256 of the manifest."""
+    """Metadata about a warm start: the given folder, the step, the group, and the sha256 of the manifest."""
     digest = hashlib.sha256((saved.folder / MANIFEST).read_bytes()).hexdigest()
     return {"folder": source, "step": saved.step, "group": group, "manifest_sha256": digest}
 

@@ -1,4 +1,4 @@
-"""A run's folder: where it is opened, and what a run that goes on in it must share with its checkpoint."""
+"""The folder of a run: it is opened here, and a resumed run is compared with its checkpoint."""
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +22,7 @@ def open_runs(runs: Sequence[tuple[Path | None, Checkpoint | None]]) -> Iterator
     """The one place where runs take their folders; what they read there, compute and write comes inside.
 
     Args:
-        runs: (folder, the checkpoint in it that the run goes on from or None); a folder is not made here, None writes
-            nothing.
+        runs: (folder, the checkpoint in it to resume from, or None); a folder is not made here; None writes nothing.
     """
     with lock_runs([out for out, _ in runs]):
         for out, start in runs:
@@ -80,8 +79,8 @@ def check_out(out: Path, *, resumes: bool = True) -> None:
 def check_room(outs: Sequence[Path | None], step_bytes: int, num_saves: int, keep: int) -> None:
     """Refuses to begin where a disk has no room for the checkpoints of the runs, which the first save would find out.
 
-    While a step is saved the oldest one that is kept is there still, so a run takes one more than it keeps. What is
-    there already is not counted again. Of several processes the main one looks, and all learn of it.
+    While a step is saved, the oldest kept one still exists, so a run needs room for one more step than it keeps.
+    Existing steps are not counted again. Of several processes, the main one checks and reports to all.
 
     Args:
         outs: run folders, which are there; None takes no room.
@@ -121,7 +120,7 @@ def check_same_config(
 
     Args:
         config: of this run, plain nested values.
-        free: dotted names of what alters no update and may change.
+        free: dotted names of fields that change no update and may differ.
         defaults: for fields that are younger than the checkpoint, plain nested values.
     """
     there, here = (

@@ -1,9 +1,9 @@
 """The training loop of any learner: the only Python loop over updates.
 
-A learner brings `update(state, batch) -> (state, metrics)`, jitted by `jit_update`, and `batch(number)`, a function of
-seed and number alone, so that a resumed run draws the same. The loop makes batches ahead of use, places them, logs,
-saves, scores on held-out data, stops when asked, and looks at every update for numbers that are not finite. It knows
-nothing of what is learned: `tests/train/test_trainer.py` fits a line with it.
+A learner brings `update(state, batch) -> (state, metrics)`, jitted by `jit_update`, and `batch(number)`, a function
+of seed and number alone, so a resumed run draws the same batches. The loop makes batches ahead of use, places them,
+logs, saves, scores on held-out data, stops on request, and checks every update for numbers that are not finite. It
+does not depend on the learner: `tests/train/test_trainer.py` fits a line with it.
 
 Also here: named losses that add up, the parameters that did best on held-out data, and a layout of the loop's arrays
 over its devices and over the runs that one update trains together.
@@ -91,7 +91,7 @@ class Layout:
 
     @property
     def stacked(self) -> bool:
-        """Whether arrays have an axis of runs."""
+        """True if arrays have an axis of runs."""
         return self.num_runs > 1
 
     @property
@@ -109,7 +109,7 @@ class Layout:
         return stack(list(trees))
 
     def part(self, tree: PyTree, i: int) -> PyTree:
-        """What of a joined tree, or of host arrays, is run i's."""
+        """The part of run i of a joined tree or of host arrays."""
         return jax.tree.map(lambda x: x[i], tree) if self.stacked else tree
 
     def shardings(self, one: PyTree) -> PyTree:
@@ -142,14 +142,15 @@ Report = Callable[[str, int, int, dict[str, float]], None]  # (stage, done, of, 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which updates a run has, and what is due after which; everything but scores is due after the last one too.
+    """The updates of a run, and what happens after which update; after the last one, everything except a score
+    happens.
 
     Attributes:
         num_updates: of the whole run.
         log_every: updates between two lines of the log.
         save_every: updates between two checkpoints.
         score_every: updates between two scores on held-out data, the last update's among them; null scores nothing.
-        first: updates that are done: 0, or those of the checkpoint that a run goes on from.
+        first: number of finished updates: 0, or that of the checkpoint to resume from.
     """
 
     num_updates: int
@@ -159,31 +160,31 @@ class Plan:
     first: int = 0
 
     def is_last(self, done: int) -> bool:
-        """Whether no update is left."""
+        """True if no update is left."""
         return done == self.num_updates
 
     def to_score(self, done: int) -> bool:
-        """Whether the state is scored after that many updates."""
+        """True if the state is scored after that many updates."""
         return self.score_every is not None and (self.is_last(done) or done % self.score_every == 0)
 
     def to_log(self, done: int) -> bool:
-        """Whether the metrics of an update are logged; they are where it is scored."""
+        """True if the metrics of an update are logged; they are always logged with a score."""
         return self.is_last(done) or self.to_score(done) or done % self.log_every == 0
 
     def to_save(self, done: int) -> bool:
-        """Whether the state is saved after that many updates."""
+        """True if the state is saved after that many updates."""
         return self.is_last(done) or done % self.save_every == 0
 
 
 @dataclass(frozen=True)
 class Hooks(Generic[State, Batch]):
-    """What becomes of one run, each part of it optional.
+    """Outputs of one run; each part is optional.
 
     Attributes:
         out: the run's folder, for messages.
         log: takes the metrics; of several processes the first one's only.
         save: (state, batch) after the updates that are saved; the batch is the last one that the state has seen.
-        score: (state, updates done) -> metrics on held-out data, logged beside those of the update.
+        score: (state, updates done) -> metrics on held-out data, logged with those of the update.
         save_bad_batch: (update, metrics, batch) -> the file that it wrote, for a batch whose metrics are not finite.
     """
 
@@ -263,7 +264,7 @@ class Trainer(Generic[State, Batch]):
         return state, batch
 
     def _write(self, state: State, seen: _Seen, asked: bool) -> None:
-        """Logs and saves what is due, once the update is done and its metrics are finite."""
+        """Logs and saves as planned, once the update is done and its metrics are finite."""
         values = self._look(seen)
         if self.plan.to_log(seen.done):
             self._log(state, seen.done, values)
@@ -271,7 +272,7 @@ class Trainer(Generic[State, Batch]):
             self._save(state, seen.batch)
 
     def _look(self, seen: _Seen) -> list[dict[str, float]]:
-        """The metrics of each run, when the update is done; refuses what is not finite."""
+        """The metrics of each run when the update is done; raises an error if one is not finite."""
         host, found = jax.device_get(seen.metrics), []
         for i, hooks in enumerate(self.hooks):
             values = {name: float(value) for name, value in self.layout.part(host, i).items()}

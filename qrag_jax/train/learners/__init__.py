@@ -1,1 +1,1 @@
-"""Learners beside the retriever, each over the trainer of all."""
+"""The other learners; each uses the common trainer."""

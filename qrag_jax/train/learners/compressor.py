@@ -3,11 +3,11 @@
     distance    L = mean_p |y_p - target_p|^2
     ranking     L = distance - mean_(p, q) log softmax_p' (q . y_p' / temperature)_p
 
-y_p is the vector of section p of a batch, q a sentence that was taken out of its children; the squared distance is the
-paper's loss, the ranking is ours. The two disagree: what is nearer to the target need not be found more often. So
-kinds of networks, losses and strengths are tried on some documents, and the sections of others choose by recall of
-questions that were taken out of them. What is to be expected is told by documents of a third part, that took no part in
-either; then the chosen one is trained on all.
+y_p is the vector of section p of a batch; q is a sentence that was removed from its children. The squared distance is
+the paper's loss; the ranking loss is ours. The two disagree: a vector nearer to the target is not always found more
+often. So several networks, losses and strengths are trained on some documents, and other documents choose among them
+by the recall of their removed sentences. A third part, used for neither, estimates the quality. The chosen candidate
+is then trained on all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -92,7 +92,7 @@ class CompressorConfig:
 
     @property
     def candidates(self) -> list["Candidate"]:
-        """What is tried."""
+        """All combinations to try."""
         return [Candidate(kind, loss, one) for kind in self.kinds for loss in self.losses for one in self.strengths]
 
 
@@ -107,7 +107,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class FittedCompressor:
-    """A compressor, and what it is to be expected to find.
+    """A compressor and its estimated quality.
 
     Attributes:
         compressor: trained on all documents.
@@ -218,7 +218,7 @@ def fit_sections(
 
 
 def describe_sections(documents: Sequence[HeadedDocument], sections: Sequence[Section]) -> dict[str, Any]:
-    """What a compressor was trained on: numbers, and a digest of ids, texts and points."""
+    """The training data of a compressor: sizes, and a digest of ids, texts and boundaries."""
     return {
         "num_documents": len(documents),
         "num_sections": len(sections),
@@ -291,7 +291,7 @@ def train_candidate(
 
 
 def recalls(places: Int[np.ndarray, " questions"]) -> tuple[float, float]:
-    """R@1 and R@5 of the places of what is right."""
+    """R@1 and R@5 from the ranks of the right sections."""
     return float((places < 1).mean()), float((places < TOP_K).mean())
 
 

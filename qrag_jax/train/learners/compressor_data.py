@@ -1,8 +1,8 @@
-"""What a compressor learns from: sections with the vectors of their sentences, in batches and as questions.
+"""The training data of a compressor: sections with the vectors of their sentences, in batches and as questions.
 
-A question is a sentence that is taken out of its section's children (inverse cloze): the section's vector, which then
-knows nothing of it, must be found by it. Sections of one document stand in the same batch, as they are the hardest to
-tell apart.
+A question is a sentence that is removed from the children of its section (inverse cloze). It must find the vector of
+the section, which no longer contains it. Sections of one document are in the same batch, because they are the hardest
+to distinguish.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a batch.
+    """The shape of a batch.
 
     Attributes:
         num_sections: of a batch.
@@ -142,8 +142,8 @@ def make_lead_targets(embed: Embed, count: CountTokens, num_tokens: int) -> From
 def draw_batch(sections: Sequence[Section], shape: Shape, seed: int, number: int) -> Batch:
     """The batch of an update, a function of seed and number alone.
 
-    Documents come in random order, each with some of its sections. A section gives up to `num_questions` sentences to
-    ask with, one in four of its own at most, and at least one; half of the sections then lose children at random.
+    Documents come in random order, each with some of its sections. A section gives up to `num_questions` sentences as
+    questions: at most a quarter of its sentences and at least one. Half of the sections then lose random children.
     """
     draw = np.random.default_rng([seed, 2, number])
     chosen = _draw_sections(sections, shape, draw)

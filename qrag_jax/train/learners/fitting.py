@@ -57,7 +57,7 @@ def run_updates(
     """The parameters after all updates, on the host.
 
     Args:
-        loss: (parameters, pool, batch) -> (what is descended, metrics).
+        loss: (parameters, pool, batch) -> (loss, metrics).
         batch: number of an update -> its batch.
         pool: what all batches are drawn from, on the device.
     """

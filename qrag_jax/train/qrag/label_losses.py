@@ -1,4 +1,4 @@
-"""What the labels say of every state that is visited: which chunks are right there, and what STOP pays.
+"""Losses from labels in every visited state: the right chunks and the reward of STOP.
 
 Supervised training of the same towers (Q-RAG, section 4.5, row "with SFT"): trajectory supervision on gold chunks.
 
@@ -58,10 +58,10 @@ def cross_entropy(
 ) -> Float[Array, " batch"]:
     """`-log sum_{a right} softmax(logits)_a` over the allowed actions; 0 where none is right.
 
-    Any of the right actions will do: none of them is pushed down because another is up.
+    The sum over the right actions counts, so no right action is lowered because another one is high.
 
     Args:
-        rest: log of the sum of `exp(logit)` over wrong actions that are no columns; None is none of them.
+        rest: log of the sum of `exp(logit)` over wrong actions without a column; None: there are none.
     """
     some = right.any(axis=1)
     target = jnp.where(some[:, None], right, allowed)
@@ -77,9 +77,9 @@ def rest_of_documents(logits: Float[Array, "batch negatives"], batch: Batch) -> 
 
         log sum_{n in document, not in context} exp(z_n)  ~  log((L - N) / m) + log sum_{n of m negatives} exp(z_n)
 
-    A context of N chunks is a sample of a document of L (`batching.stretched_indices`); what it leaves out of it are
-    L - N sentences of noise, for which m stand that were drawn from the haystack: the sum is estimated without bias.
-    -inf where the context is the document.
+    A context of N chunks is a sample of a document of L chunks (`batching.stretched_indices`). The other L - N chunks
+    are noise; m sentences drawn from the haystack represent them, and the estimate of the sum is unbiased. It is -inf
+    if the context is the whole document.
     """
     left_out = (batch.lengths - batch.valid.sum(axis=1)).astype(jnp.float32)
     return jnp.log(left_out / logits.shape[1]) + jax.nn.logsumexp(logits, axis=1)
@@ -88,7 +88,7 @@ def rest_of_documents(logits: Float[Array, "batch negatives"], batch: Batch) -> 
 def ranking_loss(
     network: Network, params: PyTree, batch: Batch, played: Rollout, visited: Sequence[Visited], config: EnvConfig
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Cross-entropy of what is right in the visited states, over all that could have been chosen there.
+    """Cross-entropy of the right actions in the visited states, over all actions that were allowed there.
 
         loss = mean over (env, t) alive of  -log sum_{a right} softmax(scale * Q(s_t, .))_a,   0 where nothing is right
 
@@ -123,7 +123,7 @@ def ranking_loss(
 
 
 def stop_loss(batch: Batch, played: Rollout, visited: Sequence[Visited], config: EnvConfig) -> jax.Array:
-    """Squared error of STOP against what it pays, in every visited state in which it could have been chosen.
+    """Squared error of Q of STOP against its reward, in every visited state in which STOP was allowed.
 
         loss = mean over (env, t) alive of  (Q(s_t, STOP) - r(s_t, STOP))^2,   0 at the first step
 

@@ -31,10 +31,10 @@ class LearnerConfig:
     Attributes:
         objective: `soft_q` is value-based reinforcement learning; `sft` is trajectory supervision by the gold chunks
             (`label_losses.trajectory_loss`), a baseline that uses of these fields the optimiser's only.
-        losses: weights, at least 0, of what is trained on together: the objective (1 where it is not named) and, of
-            `soft_q` alone, in the states that its rollout visits, `ranking` (cross-entropy of the gold chunks that are
-            left, `ranking.ranking_loss`; needs `env.ranking_scale`) and `stop` (squared error of STOP against what it
-            pays, `ranking.stop_loss`; needs `env.stop`). A weight of 0 logs a loss and trains nothing on it.
+        losses: weights, at least 0, of the losses that are added: the objective (1 if it is not named) and, with
+            `soft_q` only, in the states of its rollout, `ranking` (cross-entropy of the gold chunks that are left,
+            `label_losses.ranking_loss`; needs `env.ranking_scale`) and `stop` (squared error of STOP against its
+            reward, `label_losses.stop_loss`; needs `env.stop`). A weight of 0 logs a loss without training on it.
         gamma: discount.
         lambda_: mixing weight of the lambda-returns.
         value: how a state's value follows from Q (soft is the paper's eq. 4).
@@ -44,8 +44,8 @@ class LearnerConfig:
         soft_trace: add `-alpha log pi` of the next action to the sampled part of the return.
         accumulate: parts that a batch is played in, one after the other, for less memory; the gradient is
             that of the whole batch.
-        reencode: encode the chosen pairs a second time for the gradient, in place of keeping the whole rollout's
-            activations; same values, less memory.
+        reencode: encode the chosen pairs a second time for the gradient instead of storing the activations of the
+            whole rollout; same values, less memory.
         learning_rate: schedule of the optimiser.
         temperature: schedule of alpha.
         epsilon: schedule of the share of uniform picks.
@@ -54,8 +54,8 @@ class LearnerConfig:
         adam_b1: decay of AdamW's first moment.
         adam_b2: decay of AdamW's second moment.
         adam_eps: AdamW's denominator floor.
-        groups: parts of the parameters that are frozen or have a learning rate of their own, by a pattern of their
-            paths (`action/*`); empty trains all alike.
+        groups: parts of the parameters that are frozen or have a separate learning rate, by a pattern of their paths
+            (`action/*`); empty trains all equally.
 
     Raises:
         UsageError: a value out of range.
@@ -218,7 +218,7 @@ def _play_for_q(
 
 
 def complete(batch: Batch, played: Rollout) -> jax.Array:
-    """Whether each episode took all gold chunks before its end, bool [batch]."""
+    """True if an episode took all gold chunks before its end, bool [batch]."""
     counted = (played.alive > 0) & ~played.stops
     return (jnp.take_along_axis(batch.gold, played.actions, axis=1) & counted).sum(1) == batch.gold.sum(1)
 
@@ -229,7 +229,7 @@ Objective = Callable[[PyTree, PyTree, Batch, jax.Array, jax.Array, jax.Array], t
 
 
 def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
-    """Soft Q-learning, and what is learned beside it in the states of the same rollout."""
+    """Soft Q-learning, and the other losses in the states of the same rollout."""
     weights = {"soft_q": 1.0, **config.losses}
 
     def objective(
@@ -320,8 +320,8 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
 def _mean_over_parts(play: Callable[[Batch], tuple[dict, PyTree]], parts: Batch) -> tuple[dict, PyTree]:
     """`play` of a whole batch from its parts, one after the other, in the memory of one.
 
-    What is a mean over steps counts as much as its part has steps, which differ where episodes end early; what is a
-    mean over episodes counts alike.
+    Means over steps are weighted by the number of steps of their part, which differs if episodes end early; means
+    over episodes are weighted equally.
     """
 
     def weighted(part: Batch) -> tuple[dict, PyTree, jax.Array]:

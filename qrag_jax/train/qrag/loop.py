@@ -1,4 +1,4 @@
-"""Q-RAG's training: what `trainer.Trainer` is handed for it, and what becomes of the state that it gives back."""
+"""Q-RAG's training: it prepares a `trainer.Trainer` and turns the final state into a retriever."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -50,9 +50,9 @@ def train(
         report: called with progress.
         dev: held-out queries; the parameters with the best mean return on them are the result, the later ones among
             equals. None takes the last parameters.
-        calibrate: called at the end with the result and the held-out queries; the checkpoint keeps what it returns.
-        start: a checkpoint of the same run (`checkpoint.load_checkpoint(out, groups=())`) to go on from: every later
-            update is what it would have been, bit for bit on the same devices.
+        calibrate: called at the end with the result and the held-out queries; the checkpoint stores its return value.
+        start: a checkpoint of the same run (`checkpoint.load_checkpoint(out, groups=())`) to resume from: every later
+            update is the same as without the stop, bit for bit on the same devices.
         stop: asked after every update; where it says True the run is saved and ends.
 
     Returns:
@@ -77,11 +77,12 @@ def train_together(
 ) -> list[QRagRetriever]:
     """Trains runs that differ in their seed only, in one update that is `vmap`ped over them; `train` for the rest.
 
-    Each run is what it is alone, but for rounding. Over several devices the runs are spread, if they divide evenly.
+    Each run equals a single run except for rounding. The runs are spread over the devices if their number divides
+    evenly.
 
     Raises:
-        UsageError: as `train`; several members whose configs differ in more than the seed, that are text towers (whose
-            encoder skips what a batch does not fill, which `vmap` cannot), or that start after different updates.
+        UsageError: as `train`; several members whose configs differ in more than the seed, that are text towers
+            (their encoder skips empty parts of a batch, which `vmap` cannot), or that start after different updates.
     """
     check_members(members)
     with open_runs([(member.out, member.start) for member in members]), ExitStack() as opened:
@@ -95,7 +96,7 @@ def train_together(
 
 
 def _offer_untrained(job: Job, state: LearnerState) -> None:
-    """Makes what a run starts with a candidate for its result, where it is asked for."""
+    """Makes the initial parameters a candidate for the result, if the config asks for it."""
     for i, (member, best) in enumerate(zip(job.members, job.bests, strict=True)):
         if member.config.dev.untrained and best is not None and member.start is None:
             best.offer(job.layout.part(state, i).params, 0)
@@ -145,7 +146,7 @@ def _make_trainer(
 def _with_pools(
     job: Job, update: Callable[..., tuple[LearnerState, dict]], first: int
 ) -> Callable[[LearnerState, Sample], tuple[LearnerState, dict]]:
-    """The update over what is resident, with what a run has mined so far; `first` is the update that comes first."""
+    """The update over the resident pools, with the sentences mined so far; `first` is the first update."""
     pools, numbers, miner = (job.towers.chunks, job.towers.questions), count(first), job.miner
     if miner is None:
         return lambda state, sample: update(state, *pools, sample)
@@ -153,7 +154,7 @@ def _with_pools(
 
 
 def _hooks(job: Job, i: int, log: RunLog | None) -> Hooks[LearnerState, Sample]:
-    """What becomes of run i."""
+    """Log, checkpoints and scores of run i."""
     out, best = job.members[i].out, job.bests[i]
     score = None if best is None else lambda state, done: {"dev_return": best.offer(state.params, done)}
     if out is None:
@@ -170,12 +171,12 @@ def _hooks(job: Job, i: int, log: RunLog | None) -> Hooks[LearnerState, Sample]:
 
 
 def _as_played(job: Job, update: int, sample: Sample) -> Sample:
-    """A sample with what was mined in its places; `update` counts from 1."""
+    """A sample with the mined sentences in place; `update` counts from 1."""
     return sample if job.miner is None else with_mined(sample, job.miner.ids_of(update - 1))
 
 
 def _save(job: Job, i: int, state: LearnerState, rows: int, fitted: Mapping[str, Any] | None = None) -> None:
-    """Saves run i, with what was fitted on held-out queries at the end."""
+    """Saves run i, at the end with the values fitted on held-out queries."""
     member, towers, known = job.members[i], job.towers, job.about | {"rows": rows}
     known |= {} if job.miner is None else {"mined": job.miner.ids.tolist()}
     if member.out is not None:
@@ -185,7 +186,7 @@ def _save(job: Job, i: int, state: LearnerState, rows: int, fitted: Mapping[str,
 
 
 def _results(job: Job, state: LearnerState, batch: Sample | None, calibrate: Calibrate | None) -> list[QRagRetriever]:
-    """The retrievers; what is calibrated on held-out queries is saved with them."""
+    """The retrievers; values calibrated on held-out queries are saved with them."""
     trained = []
     for i, best in enumerate(job.bests):
         params = job.layout.part(state.params, i) if best is None else best.params

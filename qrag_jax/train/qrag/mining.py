@@ -1,8 +1,8 @@
 """Hard haystacks: sentences that the present Q ranks high, out of all of the training haystack, mixed into contexts.
 
-A context of 200 sentences never shows the few among 40,000 that look most like an answer. So every few updates all
-sentences are scored in the states that a few questions lead to, and those that come out on top stand in contexts from
-then on, in the places of others. What is mined is a function of the parameters, the seed and the update.
+A context of 200 sentences never shows the few among 40,000 that look most like an answer. So every few updates, all
+sentences are scored in the states of a few questions, and the best ones then replace others in the contexts. The
+mined sentences depend only on the parameters, the seed and the update.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,13 +27,13 @@ _MINING, _MIXING = 9, 8  # streams of the run's seed
 
 @dataclass(frozen=True)
 class MiningConfig:
-    """What of the haystack is mined.
+    """How the haystack is mined.
 
     Attributes:
         every: updates between two rounds of mining; null mines nothing.
         share: of the noise of a context that is mined, in (0, 1].
         size: sentences that a round keeps.
-        age: rounds that a sentence stays; 1 forgets what was mined before.
+        age: number of rounds that a sentence stays; 1 drops earlier sentences.
         temperature: of the draw of these sentences, in units of Q: 0 takes the hardest, more gives others a chance.
         num_questions: whose states a round scores all sentences in.
     """
@@ -108,18 +108,18 @@ def hardness(
     noise: PyTree,
     places: Float[Array, " noise"],
 ) -> Float[Array, " noise"]:
-    """By how much a sentence would be picked before what is right, in the state where most.
+    """The largest margin by which a sentence beats the right actions, over the states.
 
         h(n) = max over states s of  Q(s, n) - max over right actions a of Q(s, a)
 
-    Right are the gold chunks that are left and, where none is, STOP of a run that learns it (`ranking.right_actions`).
-    States without a right action count for nothing: where nothing is left to be found any sentence ranks high. Nor do
-    those after the end of an episode, which no search gets into.
+    The right actions are the gold chunks that are left and, if none is left, STOP of a run that learns it
+    (`label_losses.right_actions`). States without a right action do not count, because any sentence ranks high there.
+    States after the end of an episode do not count either, because no search reaches them.
 
     Args:
         played: rollouts in them, whose states count.
         noise: rows of the sentences, as of the table of the batch.
-        places: where in a document each stands, as a share of its length in [0, 1).
+        places: the place of each in a document, as a share of its length in [0, 1).
     """
     rows, noise_rows = network.actions(params, batch.table)[batch.chunks], network.actions(params, noise)
     hardest = jnp.full(places.shape, -jnp.inf)
@@ -150,7 +150,7 @@ def _noise_rotation(
     config: EnvConfig,
     network: Network,
 ) -> tuple[Array, Array] | None:
-    """Rotation table of sentences that stand at these places in the document of one context."""
+    """Rotation table of sentences at these places in the document of one context."""
     own = jnp.floor(places * lengths[0].astype(jnp.float32)).astype(indices.dtype)
     document = jnp.concatenate([indices[0], own])[None]
     num_chunks = indices.shape[1]
@@ -189,10 +189,10 @@ class Miner:
         """Prepares the rounds.
 
         Args:
-            config: what is mined; `every` is set, and `check_minable` has passed.
-            pools: what the towers read of its texts and of its questions, on the device.
+            config: with `every` set; `check_minable` has passed.
+            pools: inputs of the towers for its texts and its questions, on the device.
             stretch: of the positions of contexts.
-            earlier: what a checkpoint keeps of a run that goes on; None starts with sentences drawn at random.
+            earlier: from the checkpoint of a resumed run; None starts with random sentences.
         """
         assert task.noise is not None and config.every is not None
         self._task, self._config, self._seed, self._stretch, self._pools = task, config, seed, stretch, pools
@@ -220,7 +220,7 @@ class Miner:
         self._mine, self._noise = jax.jit(mine), jax.device_put(noise)
 
     def before(self, params: PyTree, update: int) -> np.ndarray:
-        """What an update mixes in, int32 [num_pooled], ids of texts; the newest first."""
+        """Ids of the texts that an update mixes in, int32 [num_pooled]; the newest first."""
         if update and update % self._every == 0:
             rng = np.random.default_rng([self._seed, _MINING, update])
             queries = rng.permutation(len(self._task))[: self._config.num_questions]
@@ -233,5 +233,5 @@ class Miner:
         return self.ids
 
     def ids_of(self, update: int) -> np.ndarray:
-        """What the newest update but one, or the newest, mixed in."""
+        """Ids of the texts that the last or the last but one update mixed in."""
         return self.ids if update >= self._since else self._before

@@ -27,8 +27,8 @@ def lambda_returns(
         discount_t: discounts of steps 1..T; 0 where the episode ends.
         v_t: values of the states reached by steps 1..T.
         lambda_: mixing weight in [0, 1]; 0 is one-step TD, 1 is Monte Carlo.
-        bonus_t: what the next action adds to the sampled return, `-alpha * log pi(a_t | s_t)` for returns that are
-            consistent with soft values; its last entry belongs to an action that was not taken and must be 0.
+        bonus_t: added to the sampled return for the next action: `-alpha * log pi(a_t | s_t)` for returns that are
+            consistent with soft values. The last entry belongs to an action that was not taken and must be 0.
 
     Returns:
         Targets `G_0..G_{T-1}`; gradients flow through `v_t`, stop them outside.

@@ -1,6 +1,6 @@
-"""What a run saves, and how it goes on from there: everything that its later updates depend on.
+"""Saves and resumes runs: a checkpoint contains everything that later updates depend on.
 
-Runs that are trained together, and what they must share.
+Also checks what runs must share to be trained together.
 """
 
 import hashlib
@@ -29,7 +29,8 @@ from qrag_jax.types import InputError, UsageError
 
 @dataclass(frozen=True)
 class Member:
-    """One of the runs that are trained together: its config, its folder or None, and where it goes on from."""
+    """One of the runs that are trained together: its config, its folder or None, and the checkpoint that it resumes
+    from."""
 
     config: RunConfig
     out: Path | None = None
@@ -85,15 +86,15 @@ def save_run(
     best: KeepBest | None = None,
     fitted: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a checkpoint that stands alone: arrays, config, encoder or tokenizer, what it was trained on.
+    """Writes a complete checkpoint: arrays, config, encoder or tokenizer, and a description of the training data.
 
-    With held-out queries `best_params` are what `load_retriever` takes, and the metadata say under `dev` which update
-    they are of, their mean return, and what was fitted.
+    With held-out queries, `load_retriever` takes `best_params`; the metadata contain under `dev` their update, their
+    mean return and the fitted values.
 
     Args:
         state: after an update; sharded or not.
         files: of the retriever (`retriever_files`).
-        about: metadata: the task, and what the sampler needs to go on (`describe_task`, `rows`).
+        about: metadata: the task, and the state of the sampler (`describe_task`, `rows`).
         fitted: on held-out queries, at the end of the run.
     """
     arrays = {name: getattr(state, name) for name in _GROUPS} | {"constants": dict(constants)}
@@ -108,8 +109,8 @@ def save_run(
 def describe_task(task: Task, dev: Task | None = None) -> dict[str, Any]:
     """Metadata about a training task, with a digest that tells whether a resumed run sees the same data.
 
-    The digest covers every text, question and id, which chunks each question has and which of them are gold, of what is
-    held out too.
+    The digest covers every text, question and id, the chunks of each question and which of them are gold, also of
+    held-out questions.
     """
     digest = hashlib.sha256()
     for part in chain.from_iterable(map(_parts, (task,) if dev is None else (task, dev))):
@@ -151,7 +152,7 @@ def check_resumable(saved: Checkpoint, config: RunConfig, about: Mapping[str, An
 
 
 def mined_ids(saved: Checkpoint) -> list[int]:
-    """The mined sentences of a run that goes on (`mining.Miner.ids`)."""
+    """The mined sentences of a resumed run (`mining.Miner.ids`)."""
     ids = saved.metadata.get("mined")
     if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < 2**31 for i in ids):
         raise InputError(f"{saved.folder}: metadata.json has no mined sentences: copy the run again")
@@ -159,7 +160,7 @@ def mined_ids(saved: Checkpoint) -> list[int]:
 
 
 def load_init(config: RunConfig) -> tuple[Checkpoint, str]:
-    """What a warm start (`init`) begins with: a checkpoint with the result of its run, and the group which that is."""
+    """The source of a warm start (`init`): a checkpoint with the result of its run, and the name of its group."""
     try:
         saved = load_checkpoint(config.init, groups=lambda about: (params_group(about), "constants"))
     except UsageError as error:
@@ -171,8 +172,8 @@ def load_init(config: RunConfig) -> tuple[Checkpoint, str]:
 def check_same_encoder(saved: Checkpoint, files: Mapping[str, bytes]) -> None:
     """Refuses to go on with another encoder or tokenizer than the checkpoint's.
 
-    Another release of transformers may have written the checkpoint's: of `config.json`, what the encoder is made from
-    is compared.
+    Another release of transformers may have written the checkpoint's `config.json`, so only the fields that define
+    the encoder are compared.
     """
     there, here = _compared(saved.files), _compared(files)
     differing = sorted(name for name in {*there, *here} if there.get(name) != here.get(name))
@@ -190,7 +191,7 @@ def _compared(files: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def is_calibrated(member: Member) -> bool:
-    """Whether a run starts where it ended, and kept then what was fitted on its held-out queries."""
+    """True if a finished run is resumed and its checkpoint has the values fitted on held-out queries."""
     start = member.start
     return start is not None and start.step == member.config.num_updates and "fitted" in start.metadata
 
