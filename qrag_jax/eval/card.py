@@ -1,4 +1,4 @@
-"""The card of a run that is shared: what it is, what it was trained on, how it scored, what it cannot do."""
+"""The model card of a shared run: description, training data, scores, limits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ for step in search_bank(make_action_bank(retriever, chunks), question).steps:
 
 
 def check_rows(rows: Sequence[Row], config: Mapping[str, Any], source: str) -> None:
-    """Refuses rows that are of another run, as far as they tell."""
+    """Raises an error for rows that name another run."""
     flat = flatten(config)
     here = (flat.get("model.mode"), flat.get("env.positions"))
     trained = {(row.setting.mode, row.setting.positions) for row in rows if row.setting.method == "trained"}

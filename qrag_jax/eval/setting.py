@@ -1,4 +1,4 @@
-"""What a row, a record or a reading is of: one method in one setting. In memory a field, in files flat values.
+"""The setting of a row, a record or a reading: one method with its options. A field in memory, flat values in files.
 
 Files of an evaluation as text: one JSON object a line, written whole, and read with errors that say what to do.
 """
@@ -48,7 +48,7 @@ class Setting:
 
     @property
     def line(self) -> tuple[str, str, str, str, int]:
-        """What rows of other seeds and lengths share: method, mode, positions, protocol, beam width."""
+        """The values that rows of other seeds and lengths share: method, mode, positions, protocol, beam width."""
         return self.method, self.mode, self.positions, self.protocol, self.beam_width
 
 
@@ -68,8 +68,8 @@ def file_fields(kind: type, late_after: str | None = None) -> dict[str, bool]:
     """The fields of a record in its file, in order, and whether each may be absent: those with a default.
 
     Args:
-        kind: dataclass with a field `setting`, whose own fields stand in its place.
-        late_after: field of `kind` behind which protocol and beam width stand instead: files lacked them once.
+        kind: dataclass with a field `setting`; the fields of `setting` replace it.
+        late_after: field of `kind` after which protocol and beam width come instead, because older files lack them.
     """
     late, found = ("protocol", "beam_width") if late_after else (), {}
     optional = {one.name: one.default is not MISSING for one in fields(Setting)}
@@ -100,7 +100,7 @@ def record_of(kind: type[R], values: object, where: str, order: Mapping[str, boo
 
     Args:
         kind: of the record, a dataclass that checks itself.
-        where: the object stands, for errors.
+        where: place of the object, for errors.
         order: of its fields, as `file_fields` gives them.
     """
     if not isinstance(values, dict):

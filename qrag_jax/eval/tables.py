@@ -22,7 +22,7 @@ def share(value: float, digits: int = 3, sign: str = "") -> str:
 
     Args:
         value: mostly in [0, 1]; a difference of shares may be negative.
-        sign: `+` also marks what is positive (`+.021`).
+        sign: `+` also marks positive values (`+.021`).
     """
     text = f"{value:{sign}.{digits}f}"
     return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
@@ -39,7 +39,7 @@ def align(table: Sequence[Sequence[str]], right: Sequence[bool] = (), *, markdow
     Args:
         table: rows of as many cells each, the heading first.
         right: for every column whether it is aligned to the right, as numbers are; none: all to the left.
-        markdown: with bars, and a rule below the heading, in place of two spaces between the columns.
+        markdown: with bars and a rule below the heading, instead of two spaces between the columns.
     """
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     sides = right or [False] * len(widths)
@@ -53,7 +53,7 @@ def align(table: Sequence[Sequence[str]], right: Sequence[bool] = (), *, markdow
 
 
 def new_figure(width: float, height: float, title: str | None = None) -> "matplotlib.figure.Figure":
-    """A figure of so many inches, its parts laid out without overlap."""
+    """A figure of the given size in inches, without overlapping parts."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and only who draws needs it
     from matplotlib.figure import Figure
 
@@ -65,7 +65,7 @@ def new_figure(width: float, height: float, title: str | None = None) -> "matplo
 
 
 def dress(axes: Any, title: str, xlabel: str, ylabel: str, *, grid: str = "0.9", labelsize: int = 9) -> None:
-    """Title and labels, and a light grid in place of a box."""
+    """Adds title, labels and a light grid instead of a box."""
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(xlabel, fontsize=9)
     axes.set_ylabel(ylabel, fontsize=9)

@@ -1,1 +1,1 @@
-"""What a language model answers from what methods picked, scored."""
+"""Answers of a language model from the picks of methods, with scores."""

@@ -1,9 +1,8 @@
 """Answers of a language model from the chunks that methods chose, scored: one record an answer, one row a method.
 
-What a method chose stands in the prompt whole, in document order whatever the order of retrieval, each chunk between
-marks. The template `short_answer` asks for the answer and nothing else; the answer is scored as it comes, without the
-white space around it: no line or sentence of it is picked out. Nothing is cut off the prompt either: one beyond the
-model's window is for the generator to refuse (`Generation.error`).
+The prompt contains all picks of a method in document order, each chunk between marks. The template `short_answer`
+asks for the answer only. The whole answer is scored, without the white space around it. The prompt is not cut either:
+the generator refuses one beyond the model's window (`Generation.error`).
 
 Methods that chose the same chunks ask the same prompt, which is answered once for all of them.
 
@@ -89,7 +88,7 @@ def bound_readings(
 
 
 def _bound(method: str, of: Setting) -> Setting:
-    """That of a bound beside the rows of a method."""
+    """The setting of a bound next to the rows of a method."""
     return replace(of, method=method, mode="none", positions="none", protocol="none", beam_width=1)
 
 
@@ -122,7 +121,7 @@ class AnswerResult:
     Attributes:
         rows: in the order in which methods and protocols come in the readings.
         records: one a question with a reference and row, in the order of the readings.
-        calls: of the answers, one a distinct prompt, then of the judges: what the rows together took.
+        calls: of the answers, one per distinct prompt, then of the judges, for all rows together.
     """
 
     rows: tuple[AnswerRow, ...]

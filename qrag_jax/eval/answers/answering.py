@@ -117,7 +117,7 @@ class Answered:
 
     @property
     def all_failed(self) -> bool:
-        """Whether there is not a single answer."""
+        """True if there is no answer at all."""
         return all(record.error is not None for record in self.records)
 
 
@@ -135,7 +135,7 @@ def choose_measures(
         names: of `records.MEASURES`; None takes the defaults.
         kind: of the questions: `babi`, `jsonl`, `hotpot`, ...; decides on the convention of F1.
         prompts: folder of the judges' templates; None takes ours.
-        note: told why there is no row by BabiLong's rule.
+        note: called with the reason if there is no row by BabiLong's rule.
 
     Raises:
         InputError: BabiLong's rule is named, and cannot be applied.
@@ -156,7 +156,7 @@ def choose_measures(
 
 
 def needs_judges(measures: Sequence[MeasureOptions]) -> bool:
-    """Whether a language model has to judge for one of the measures."""
+    """True if one of the measures needs a language model as judge."""
     return any(_JUDGED & set(options.measures) for options in measures)
 
 

@@ -1,7 +1,7 @@
 """Claim precision, recall and F1 of answers, by language models as judges (the overall measures of RAGChecker).
 
-An extractor takes the answer and the reference answers apart into claims. Every judge then says of each claim of the
-answer whether the reference entails it, and of each claim of the reference whether the answer does:
+An extractor splits the answer and the reference answers into claims. Every judge then decides for each claim of the
+answer whether the reference entails it, and for each claim of the reference whether the answer does:
 
     P = entailed claims of the answer / claims of the answer
     R = entailed claims of the reference / claims of the reference
@@ -10,9 +10,9 @@ answer whether the reference entails it, and of each claim of the reference whet
 for each judge by itself; a question has the mean over the judges, and of several references the one with the best mean
 F1. All judges see the same claims, so their verdicts can be compared (`eval/answers/judges.py`).
 
-What failed is no 0. A question counts only where every judge gave all its verdicts: a mean over another panel would be
-another measure. An answer without claims says nothing right: P = 0, as in RAGChecker. A reference without claims cannot
-be recalled and is left out; where all are so, the question fails.
+A failure is not a 0. A question counts only if every judge gave all its verdicts, because a mean over another panel
+is another measure. An answer without claims has P = 0, as in RAGChecker. A reference without claims cannot be
+recalled and is left out; if all are without claims, the question fails.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ class ClaimResult:
 
 @dataclass(frozen=True)
 class _Text:
-    """A text that holds claims: an answer or a reference, with what it answers."""
+    """A text with claims, an answer or a reference, and its question."""
 
     question: str
     text: str
@@ -178,7 +178,7 @@ def _checks(
 def _both_ways(
     one: GivenAnswer, reference: str, claims: Mapping[_Text, tuple[str, ...] | None]
 ) -> tuple[_Check, _Check]:
-    """The answer's claims against a reference, and the reference's against the answer; none of a text that failed."""
+    """Checks of the answer's claims against a reference and the reverse; none for a text that failed."""
     said, right = _Text(one.question, one.answer), _Text(one.question, reference)
     return _Check(right, claims.get(said) or ()), _Check(said, claims.get(right) or ())
 
@@ -236,7 +236,7 @@ def _measures(precision: float, recall: float) -> tuple[float, float, float]:
 
 
 def _agreement(checks: Mapping[_Check, object], verdicts: Sequence[Mapping[_Check, Structured]]) -> Agreement:
-    """Of the judges over every claim of every check."""
+    """Agreement of the judges over every claim of every check."""
     rows: list[list[str | None]] = []
     for check in checks:
         outcomes = [by_check[check] for by_check in verdicts]

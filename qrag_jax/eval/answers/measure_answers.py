@@ -1,4 +1,4 @@
-"""All measures of answers by name, of a batch at once; what a measure cannot score is told apart from a score of 0."""
+"""All measures of answers by name, for a batch at a time; a missing score differs from a score of 0."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from qrag_jax.types import Generation, InputError, TextGenerator, UsageError
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """What answers are scored by.
+    """Options of the measures of answers.
 
     Attributes:
         measures: of `records.MEASURES`.
@@ -76,7 +76,7 @@ def measure_answers(
     """Scores every answer by every measure.
 
     Args:
-        given: answers; failed calls are none.
+        given: answers, without failed calls.
         judges: language models, for the measures that need them.
     """
     check_measures(options, len(judges))

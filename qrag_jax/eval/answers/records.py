@@ -1,4 +1,4 @@
-"""What an evaluation of answers leaves behind: one JSON line an answer, and rows with means and intervals.
+"""The output of an evaluation of answers: one JSON line per answer, and rows with means and intervals.
 
 Both are checked when they are made and when they are read back.
 """
@@ -34,10 +34,10 @@ class AnswerRecord:
 
     Attributes:
         query_id, question: of the task.
-        setting: of the `QueryRecord` that chose the chunks; in the file its fields stand among the others.
+        setting: of the `QueryRecord` that chose the chunks; in the file, its fields are among the others.
         chosen: places of the chunks in the context, in document order, as they stood in the prompt.
         references: right answers.
-        answer: what was said; None where the call failed.
+        answer: None if the call failed.
         error: why there is no answer; None where there is one.
         finish_reason: "stop", "length" or "error".
         prompt_tokens, completion_tokens: of the call.
@@ -98,12 +98,12 @@ class AnswerRow:
     means only where none failed; else by the questions that both answered (`answering.py`).
 
     Attributes:
-        task, setting: of the `Row` of its facts; in the file the fields of the setting stand among the others.
+        task, setting: of the `Row` of its facts; in the file, the fields of the setting are among the others.
         n: questions asked, all of which have a reference answer.
         num_answered, num_failed: calls that gave an answer, maybe an empty one, and calls that gave none.
         num_cut: of the answered, those that ended at `max_tokens`.
-        num_without_reference: questions that were not asked, since nothing tells what is right.
-        fact_em, fact_f1: means over the questions asked: what the answers were read from.
+        num_without_reference: questions that were not asked because they have no reference answer.
+        fact_em, fact_f1: means over the questions asked, for the chunks in the prompt.
         scores: by name.
         prompt_tokens, completion_tokens: of all calls of the row, as if nothing had been answered before; calls that
             several rows share count in each.

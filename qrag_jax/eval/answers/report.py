@@ -1,4 +1,4 @@
-"""Answer rows as a table for terminals: what the reader was given beside what it made of it."""
+"""Answer rows as a table for terminals: the facts in the prompt next to the scores of the answers."""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _METHODS = {
 def format_answers(rows: Sequence[AnswerRow]) -> str:
     """The rows as aligned text, a block a task: facts, then answers, each score with its 95% interval.
 
-    What failed has columns of its own, and so has what was cut; a score that nothing was measured for is a dash.
+    Failed calls and cut answers have their own columns; a missing score is a dash.
     """
     blocks = []
     for task in dict.fromkeys(row.task for row in rows):

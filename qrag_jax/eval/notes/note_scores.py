@@ -50,13 +50,14 @@ class NoteRow:
         ceiling: share of questions with at most k gold chunks: no search finds all of more.
         n: questions.
         n_chunks: of all pools together.
-        n_notes: likewise.
+        n_notes: the same, of notes.
         cross_chunk_share: share of the notes that come from another chunk than the one they belong to.
         embedded_at_query: texts that were embedded a question, besides the question itself.
         noted_chunks: chunks that a question compares itself with and that were embedded with notes in them, mean.
         cut_chunks: those of them that are longer than the encoder's window, and of which only the beginning was
             embedded; mean. cut_questions: share of questions with one.
-        seconds: median of a question, with its embedding; the first ones compile. Without what is embedded before any.
+        seconds: median per question, with its embedding; the first ones compile. Embedding before the first question
+        does not count.
         seed: of the questions, the pools and random notes.
     """
 
@@ -83,7 +84,7 @@ class NoteRow:
 
 @dataclass(frozen=True)
 class ModeScores:
-    """What a mode found: one row a question, one column a k.
+    """The results of a mode: one row per question, one column per k.
 
     Attributes:
         all_gold: 1 where all gold chunks are among the first k, else 0.
@@ -186,7 +187,8 @@ def score_notes(
         ks: chunks that are looked at.
         search: what modes have in common; its `mode` and `words_weight` are those of each mode.
         seed: of random notes and intervals.
-        known: `known_vectors` of `embed`, for what is embedded before any question; None makes one for these pools.
+        known: `known_vectors` of `embed`, for texts that are embedded before the first question; None makes one for
+        these pools.
         window: most tokens that `embed` reads of a text, [CLS] and [SEP] counted; None: all.
         progress: called with (questions done, of).
 
@@ -227,7 +229,7 @@ def gold_ceiling(num_gold: Sequence[int], k: int) -> float:
 
 
 def check_modes(modes: Sequence[str], ks: Sequence[int]) -> None:
-    """Refuses modes that there are not, and numbers of chunks that are none."""
+    """Raises an error for unknown modes and invalid numbers of chunks."""
     unknown = [mode for mode in modes if mode not in EVAL_MODES]
     if unknown:
         raise UsageError(f"mode {unknown[0]!r}: choose of {', '.join(EVAL_MODES)}")
@@ -240,7 +242,7 @@ def check_modes(modes: Sequence[str], ks: Sequence[int]) -> None:
 def _note_pools(
     pools: Sequence[Pool], read: Sequence[ReadNotes], known: Embed, count: CountTokens, share_of_all: float | None
 ) -> list[NotedCorpus]:
-    """Each pool with its notes. What is embedded is embedded for all of them at once: its blocks are fuller.
+    """Each pool with its notes. All pools are embedded together, because fuller blocks are faster.
 
     Args:
         share_of_all: of `with_all`, where it is asked for.
@@ -326,7 +328,7 @@ def _stacked(rows: Sequence[_Asked]) -> ModeScores:
 
 
 def _learn(known: Embed, texts: Iterable[str]) -> None:
-    """Embeds what is not yet known of any number of texts."""
+    """Embeds those texts that are not known yet."""
     unlike = list(dict.fromkeys(texts))
     if unlike:
         embed_texts(known, unlike)

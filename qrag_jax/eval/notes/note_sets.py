@@ -1,9 +1,8 @@
 """The sets that notes are measured on, from their files: pools of multi-hop paragraphs, and hidden bAbI stories.
 
-Files are read at once, and cut into pools when a tokenizer is at hand: a bad file is told before a model is loaded.
-
-A pool has chunks, questions about them, and the chunks that answer each. Passages without questions may stand among the
-others as distractors.
+Files are read immediately and cut into pools later, with a tokenizer: a bad file is reported before a model is
+loaded. A pool has chunks, questions about them, and the chunks that answer each. Passages without questions may be
+among the others as distractors.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -124,7 +123,7 @@ def story_pool(
     num_chunks: int = 15,
     chunk_sentences: int = 4,
 ) -> Pool:
-    """A story hidden in filler and cut into chunks of so many sentences: what answers its question stands apart.
+    """A story hidden in filler and cut into chunks of N sentences, so its gold facts are in different chunks.
 
     Args:
         stories: of `read_babi`.
@@ -150,7 +149,7 @@ _MAX_HAYSTACK = 100_000  # sentences
 
 @dataclass(frozen=True)
 class NoteTask:
-    """A set: its name, its pools, and a line about its file: what it has, and what of it was left out."""
+    """A data set: its name, its pools, and a line about the contents and omissions of its file."""
 
     name: str
     pools: tuple[Pool, ...]
@@ -194,7 +193,7 @@ def read_babi_task(
     num_questions: int | None = None,
     seed: int = 0,
 ) -> MakeNoteTask:
-    """Stories of a bAbI file, each hidden in filler and cut into a pool of its own.
+    """Stories of a bAbI file, each hidden in filler and cut into its own pool.
 
     Args:
         filler: `stories`, other stories of the file with other names; or a haystack (`load_haystack`).

@@ -20,7 +20,7 @@ from qrag_jax.qrag.tasks import Task
 def calibrate(
     task: Task, picker: Picker, num_steps: int, num_questions: int | None = None, seed: int = 0
 ) -> tuple[Threshold, Calibration]:
-    """The threshold of a method with the best mean F1 on held-out queries, and what it reaches on them.
+    """The threshold of a method with the best mean F1 on held-out queries, and that F1.
 
     Args:
         task: held-out queries.
@@ -36,7 +36,8 @@ def calibrate(
 
 
 def fit_on_dev(retriever: QRagRetriever, dev: Task, beam_widths: Sequence[int] = ()) -> dict[str, Any]:
-    """What a run keeps of its held-out questions, as JSON values; hand it to `train.loop.train` as `calibrate`.
+    """Fits the values that a run keeps from its held-out questions, as JSON; pass it to `train.loop.train` as
+    `calibrate`.
 
     Args:
         beam_widths: compare the F1 of beams of these widths (1 is the greedy search) under the threshold, or under the

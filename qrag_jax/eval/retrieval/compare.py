@@ -94,7 +94,7 @@ def _compare(task: str, measure: str, base: Sequence[QueryRecord], other: Sequen
 
 
 def name_of(method: str, beam_width: int) -> str:
-    """What a row calls a method, or a beam search by its width."""
+    """The name of a method in a row; a beam search has its width."""
     return f"beam {beam_width}" if beam_width > 1 else method
 
 

@@ -26,7 +26,7 @@ MOST_PER_CALL = 256
 
 @dataclass(frozen=True)
 class Labels:
-    """What rows say of the run that they belong to."""
+    """Labels of the run in its rows."""
 
     mode: str
     positions: str
@@ -39,7 +39,7 @@ class Threshold:
     """A threshold on the scores of one method.
 
     Attributes:
-        value: a method stops before the first pick whose score lies below it.
+        value: a method stops before the first pick with a lower score.
         fitted_on: fingerprints (`Task.fingerprint`) of the questions that it was fitted on.
     """
 
@@ -58,7 +58,7 @@ class Scoring:
         seed: draws the subset and the contexts.
         protocols: of `protocols.PROTOCOLS`; a method without a threshold or a learned STOP has no row of that name.
         thresholds: by method.
-        beam_width: what the pickers search with.
+        beam_width: of the pickers' search.
         keep_texts: put the chosen chunks' texts into the records.
     """
 
@@ -100,7 +100,7 @@ def evaluate(
     Args:
         task: queries and their contexts at one length.
         pickers: by method name (`pickers.make_pickers`), indexed over `task.texts`.
-        labels: what the rows say of the run.
+        labels: of the run in the rows.
         how: number of picks, questions, protocols.
         report: called before each method.
 
@@ -140,7 +140,7 @@ class _Search(NamedTuple):
 
 
 def _count(search: _Search, setting: Setting, labels: Labels, how: Scoring) -> tuple[Row, list[QueryRecord]] | None:
-    """What a method scores where the picks count that a protocol keeps; None where it does not have the protocol."""
+    """The scores of a method on the picks that a protocol keeps; None if the method does not have the protocol."""
     task, queries, contexts, picked, gold, seconds = search
     threshold = how.thresholds.get(setting.method)
     num_kept = num_kept_by(setting.protocol, picked, gold, threshold)
@@ -179,7 +179,7 @@ def _check_fitted(task: Task, pickers: Mapping[str, Picker], how: Scoring) -> No
 
 
 def _setting(task: Task, method: str, labels: Labels, protocol: str, beam_width: int, num_chunks: int) -> Setting:
-    """What rows and records of a method say of it: a run's mode and positions are those of its trained method alone."""
+    """The setting of a method in rows and records; only the trained method has the mode and positions of the run."""
     reads_text = method in ("untrained", "single_step") and not isinstance(task.texts, np.ndarray)
     mode, positions = ("text" if reads_text else "none"), "none"
     if method == "trained":
@@ -215,8 +215,8 @@ def num_kept_by(protocol: str, picked: Picked, gold: np.ndarray, threshold: Thre
 def pick_all(picker: Picker, contexts: Contexts, num_steps: int, beam_width: int = 1) -> tuple[Picked, np.ndarray]:
     """All picks of a method, and the gold mask that they index; every beam of a call counts its chunks again.
 
-    A context with fewer chunks than `num_steps` is picked empty. What is missing to T picks points at slots of no chunk
-    that the returned mask, bool [n, M + T], has behind those of the contexts, at scores below all others.
+    All chunks of a context with fewer than `num_steps` chunks are picked. The missing picks up to T point at empty
+    slots after those of the contexts, in the returned mask bool [n, M + T], with scores below all others.
     """
     sizes = np.minimum((contexts.chunks >= 0).sum(axis=1), num_steps)
     total, num_chunks = contexts.chunks.shape

@@ -79,7 +79,7 @@ _AS_PUBLISHED: dict[str, Any] = {
 
 
 def untrained_retriever(loaded: LoadedEncoder, model: ModelConfig, env: EnvConfig) -> QRagRetriever:
-    """An encoder as it was published, in the same multi-step search: state text against chunk text.
+    """A published encoder in the same multi-step search: state text against chunk text.
 
     It has neither positions nor STOP, which are learned.
     """
@@ -104,7 +104,7 @@ def single_step_picker(chunk_vectors: np.ndarray, question_vectors: np.ndarray) 
 
 
 def bm25_picker(texts: Sequence[str], questions: Sequence[str]) -> Picker:
-    """BM25 over each context as a collection of its own, T chunks at once."""
+    """BM25 over each context as a separate collection, T chunks at a time."""
     index = Bm25Index(texts)
 
     def pick(contexts: Contexts, num_steps: int) -> Picked:
@@ -136,7 +136,7 @@ def make_pickers(
             nearest neighbours of the question) and `bm25`.
         baseline_encoder: source of the encoder of the untrained methods, all its layers, as published.
         progress: of the embedding of the texts.
-        index: of the texts by the trained retriever, if it is at hand.
+        index: of the texts by the trained retriever, if already built.
 
     Raises:
         UsageError: an unknown method, or one that does not apply to a task of vectors.

@@ -3,9 +3,9 @@
 A retriever plays all T steps; a protocol keeps the first few picks of every question:
 
     fixed       all T
-    threshold   goes on while Q_t >= threshold, which was calibrated on other questions
-    stop        the retriever's own learned STOP: the search says how many picks it was worth (`pickers.Picked`)
-    oracle      stops when the gold set is complete: it reads the labels, so it is a bound and never a method
+    threshold continues while Q_t >= threshold, which was calibrated on other questions
+    stop stops at the learned STOP of the retriever (`pickers.Picked`)
+    oracle stops when the gold set is complete: it reads the labels, so it is a bound, not a method
 
 Rows of different protocols are never mixed: fact F1 rewards a short answer, so it says little without the protocol.
 """
@@ -25,7 +25,7 @@ _SAME_F1 = 1e-9  # mean F1 values nearer than this are equal: sums in another or
 
 @dataclass(frozen=True)
 class Calibration:
-    """A threshold, and what it reaches on the `n` questions that it was fitted on (never a result to report)."""
+    """A threshold, and its scores on the `n` questions that it was fitted on (not a result to report)."""
 
     threshold: float
     fact_f1: float
@@ -92,8 +92,8 @@ def calibrate_threshold(
     """The threshold with the best mean set F1 on these questions, found among all that behave differently.
 
     Pick t is kept iff the smallest score up to it, `min(Q_1..Q_t)`, is at least the threshold. So the mean F1 changes
-    at these minima only, by what the picks with that minimum add to their questions' F1: one sort and one running sum
-    give its value between any two neighbouring minima.
+    only at these minima, by the change in F1 of the questions with a pick at that minimum. One sort and one running
+    sum give its value between any two neighbouring minima.
 
     The threshold is put midway between the two minima that bound the best F1. Neighbouring pieces of equal F1 (to
     1e-9) count as one piece; of several best pieces the widest is taken, as it leaves most room to other questions,
@@ -164,7 +164,7 @@ def check_scores(scores: Float[np.ndarray, "n T"]) -> None:
 
 
 def _middle_of_widest(best: Bool[np.ndarray, " k_plus_1"], minima: Float[np.ndarray, " k"]) -> float:
-    """The middle of the widest run of `best` pieces; piece k lies between `minima[k]` and `minima[k - 1]`."""
+    """The middle of the widest sequence of `best` pieces; piece k is between `minima[k]` and `minima[k - 1]`."""
     gap = (minima[0] - minima[-1]) / (len(minima) - 1) if len(minima) > 1 else max(1.0, abs(minima[0]))
     above = max(minima[0] + gap, np.nextafter(minima[0], np.inf))
     bounds = np.concatenate([[above], minima, [minima[-1] - gap]])  # piece k: above bounds[k + 1], up to bounds[k]

@@ -1,7 +1,7 @@
-"""What an evaluation leaves behind: one JSON line a question, and the rows of `results.json`.
+"""The output of an evaluation: one JSON line per question, and the rows of `results.json`.
 
-Every value is validated when it is made and when it is read back; NaN and infinity are refused both ways. Files are
-written whole, beside their place, and then moved onto it: a run that dies leaves the old file or the new one.
+Every value is validated when it is made and when it is read; NaN and infinity raise an error. A file is written under
+a temporary name and then renamed: a run that dies leaves the old file or the new one.
 """
 
 import json
@@ -35,7 +35,7 @@ _SLACK = 1e-9  # rounding between a mean and a bound that it may touch
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """The answer of one method to one question; in its file the fields of `setting` stand among the others.
+    """The picks of one method for one question; in its file, the fields of `setting` are among the others.
 
     `chosen` holds the chunk indices that the protocol kept, in order of retrieval, `q_values` the value each was picked
     by (Q, or the BM25 score), `texts` the chosen chunks' texts where they are kept, `gold` the indices that answer the
@@ -70,17 +70,17 @@ class QueryRecord:
 class Row:
     """One method at one context length: a row of `results.json`.
 
-    In the file the fields of `setting` stand among the others.
+    In the file, the fields of `setting` are among the others.
 
     `fact_em`, `fact_f1` and `f1_ceiling` are means over the `n` questions that were scored, `em_low` and `em_high` the
     95% interval of `fact_em`; `length_factor` is `num_chunks` over the training length; `seconds` is the wall time of
     picking, the same for all protocols of a method; `num_left_out` counts the questions that the task could not pose
     (their story did not fit into `num_chunks` chunks, or their gold is broken).
 
-    `threshold` is the score below which the protocol or a beam stops, `num_taken` how many picks a question count on
-    average; `f1_low`, `f1_high` are the 95% interval of `fact_f1`. `em_ceiling` is the share of questions with at most
-    as many gold chunks as picks, which no row of the protocol `fixed` can exceed; other protocols have none. Rows of
-    before protocols were told apart are of the protocol `fixed` and have none of these numbers.
+    `threshold` is the score below which the protocol or a beam stops; `num_taken` is the mean number of picks that
+    count. `f1_low`, `f1_high` are the 95% interval of `fact_f1`. `em_ceiling` is the share of questions with at most
+    as many gold chunks as picks, the upper bound of the protocol `fixed`; other protocols have none. Old rows without
+    a protocol are of `fixed` and have none of these numbers.
     """
 
     task: str

@@ -101,8 +101,8 @@ def _add_length(lengths: dict[int, list[Row]], row: Row) -> None:
 def format_table(rows: Sequence[Row], *, markdown: bool = False) -> str:
     """The rows as aligned text, or as a Markdown table: a block a task, a column a length, EM above F1.
 
-    Beside fact EM stands its 95% interval, of several seeds that of `over_seeds`; the text form (`.955 .941-.967`)
-    keeps four lengths within 80 columns. What all rows share stands in the heading only.
+    Fact EM comes with its 95% interval, for several seeds that of `over_seeds`; the short form (`.955 .941-.967`)
+    keeps four lengths within 80 columns. Values that all rows share are in the heading only.
     """
     lines = collect_lines(rows)
     blocks = []
@@ -130,8 +130,8 @@ def write_markdown(
 def plot_rows(path: str | os.PathLike, rows: Sequence[Row]) -> None:
     """Draw fact EM and fact F1 against the number of chunks into a PNG; one row of panels a task.
 
-    Both axes of length are logarithmic; below each number of chunks stands the multiple of the training length. Bands
-    are the 95% intervals, of several seeds those of `over_seeds`; the F1 ceiling is a dashed line.
+    Both axes of length are logarithmic; each number of chunks is labelled with the multiple of the training length.
+    Bands are 95% intervals, for several seeds those of `over_seeds`; the F1 ceiling is a dashed line.
 
     Args:
         path: ends in .png; its folder is made.
@@ -288,7 +288,7 @@ def _table_cells(lines: Sequence[Line], markdown: bool) -> list[list[str]]:
 
 
 def _many_protocols(lines: Sequence[Line]) -> bool:
-    """Whether some line is not of the fixed protocol: F1 is then the measure to look at, beside the chunks it took."""
+    """True if a line is not of the fixed protocol: F1 and the number of picks are then the main measures."""
     return any(line.setting.protocol != "fixed" for line in lines)
 
 

@@ -38,7 +38,7 @@ class Run:
 
     Attributes:
         retriever: the trained one.
-        labels: what rows say of the run.
+        labels: of the run in the rows.
         threshold: fitted on questions that training held out; None where there were none.
         data: the `data` section of its config.
     """
@@ -58,8 +58,8 @@ class Options:
         num_steps: T, picks a question; None: as in training.
         num_questions: size of a random subset of each task; None is all.
         seed: draws the subset and the contexts.
-        protocols: of `protocols.PROTOCOLS`; none stands for `fixed` and what the methods have besides, without the
-            oracle.
+        protocols: of `protocols.PROTOCOLS`; none means `fixed` and all other protocols that the methods have, except
+            the oracle.
         beam_widths: of the trained method; 1 is the greedy search, which is scored in any case.
         stopping: folder for the analysis of the trained method's stops; None makes none.
 
@@ -100,7 +100,7 @@ def _check_names(field_name: str, names: Sequence[str], choices: Sequence[str]) 
 
 
 class Scored(NamedTuple):
-    """What an evaluation gives.
+    """The result of an evaluation.
 
     Attributes:
         rows: a row a task, method, protocol and beam width.
@@ -153,8 +153,8 @@ def score(
         run: the trained one.
         tasks: at one length each.
         options: what to score; None takes the defaults.
-        held_out: queries to fit the thresholds of all methods on, in place of the run's own threshold.
-        watch: who is told what goes on.
+        held_out: queries to fit the thresholds of all methods on, instead of the threshold of the run.
+        watch: receives progress and notes.
 
     Raises:
         UsageError: as `check_protocols`; a question to report is one that a threshold was fitted on, and rows that need
@@ -239,7 +239,7 @@ def default_methods(vectors: bool = False, note: Callable[[str], None] = NOBODY.
 
     Args:
         vectors: the task is made of vectors, not of texts.
-        note: told what is left out.
+        note: called with the omitted methods.
     """
     if vectors:
         return ("trained", "single_step")
@@ -288,7 +288,7 @@ def _fitted_on(run: Run, held_out: Task | None) -> frozenset[str]:
 
 
 def _used(tasks: Sequence[Task], options: Options, questions: frozenset[str], note: Callable[[str], None]) -> bool:
-    """Whether a question to report is one of those that thresholds are fitted on: before anything is embedded.
+    """True if a question to report is also used to fit thresholds; checked before anything is embedded.
 
     A beam is searched with the threshold, whatever protocol then counts its picks.
     """

@@ -8,8 +8,8 @@ Which questions count: the shares of early, perfect and late stops are over the 
 complete (for others no stop is right, and appendix B leaves them out); everything else is over all questions. With
 `c` the share of complete questions, `fact_em = c * (perfect + late)`.
 
-A context with fewer than T chunks is picked empty. Its remaining steps point at slots beyond its chunks, where gold is
-False; such a step takes nothing, and counts in no number.
+All chunks of a context with fewer than T chunks are picked. Its remaining steps point at slots beyond its chunks,
+where gold is False; such a step takes nothing and does not count.
 """
 
 from collections.abc import Sequence
@@ -125,7 +125,7 @@ def stop_point(
     num_kept: Int[np.ndarray, " n"],
     threshold: float | None = None,
 ) -> StopPoint:
-    """What a rule reaches that keeps the first `num_kept` picks of every question.
+    """The scores of a rule that keeps the first `num_kept` picks of every question.
 
         early: t_stop < t_earliest,   perfect: t_stop = t_earliest,   late: t_stop > t_earliest
 
@@ -204,8 +204,8 @@ def roc(
 def auc(curve: Roc) -> float:
     """Area under the ROC curve, by trapezoids, its straight last piece included.
 
-    This is the chance that a gold chunk stands above another chunk when one of each is drawn from all questions
-    together, ties counted half: chunks that were not taken are tied.
+    This is the probability that a gold chunk ranks above another chunk, when one of each is drawn from all questions
+    together. Ties count half; chunks that were not taken are tied.
     """
     return float(np.trapezoid(curve.tpr, curve.fpr))
 
@@ -213,8 +213,8 @@ def auc(curve: Roc) -> float:
 def auc_within_reach(curve: Roc) -> float:
     """Mean TPR over the FPRs that the rule can reach: the area without the straight last piece, over its width.
 
-    It depends on T, where `auc` hardly does; the columns of the paper's table 4 give .98 by `auc` and .96 by this.
-    A rule that takes nothing but gold has no width: then it is the TPR that it ends at.
+    It depends on T, and `auc` almost does not; the columns of the paper's table 4 give .98 by `auc` and .96 by this.
+    A rule that takes only gold has no width; the value is then its last TPR.
     """
     reach = curve.fpr[-2]
     return float(np.trapezoid(curve.tpr[:-1], curve.fpr[:-1]) / reach) if reach > 0 else float(curve.tpr[-2])
@@ -228,8 +228,8 @@ def budget_rows(
 ) -> list[BudgetRow]:
     """Table 6: fact measures of the first picks, one row a budget, in the order of `budgets`.
 
-    The retrieval is greedy and sequential, so the first picks of a long run are the run with that budget. (True of
-    the picks, not of what a retriever would learn if it were trained for that budget; nor of a beam search.)
+    The retrieval is greedy and sequential, so the first picks of a long run are the run with that budget. (This holds
+    for the picks, not for a retriever trained for that budget, nor for a beam search.)
 
     Args:
         chosen: the picks of all T steps, in order of retrieval.

@@ -22,7 +22,7 @@ _MAX_MARKERS = 40  # points of a curve that still get a marker each
 
 
 def format_stopping(analysis: StopAnalysis, *, markdown: bool = False) -> str:
-    """Early, perfect and late stops by threshold, the oracle below them, and what the columns mean."""
+    """Early, perfect and late stops by threshold, the oracle below them, and the meaning of the columns."""
     points = (*analysis.curve, analysis.oracle)
     narrow = max(point.fpr for point in points) < _NARROW
     table = _table([_STOP_COLUMNS, *(_stop_cells(point, 6 if narrow else 3) for point in points)], markdown)
@@ -177,7 +177,7 @@ def _draw_roc(axes, curve: Roc, points: Sequence[StopPoint], oracle: StopPoint) 
 
 
 def _draw_reached(axes, curve: Roc, points: Sequence[StopPoint], oracle: StopPoint) -> None:
-    """What picks reach: the curve, the table's thresholds on it, and the oracle."""
+    """The curve of the picks, with the thresholds of the table and the oracle."""
     axes.plot(curve.fpr[:-1], curve.tpr[:-1], color=_BLUE, linewidth=1.8, label="all thresholds")
     fpr, tpr = [point.fpr for point in points], [point.tpr for point in points]
     if len(points) <= _MAX_MARKERS:

@@ -1,1 +1,1 @@
-"""A study of chunkers: quality beside cost, chosen on dev questions and reported on others."""
+"""A study of chunkers: quality and cost, with configs chosen on dev questions and reported on others."""

@@ -1,10 +1,10 @@
-"""What a study compares, on what, and by which rules.
+"""The config of a study: strategies, tasks and rules.
 
 The strategies that a study compares where its config names none, and the config that fills them in.
 
-254 tokens are the window of the embedded MiniLM, 256, without the two special tokens: no chunk but the whole document
-is longer than what the encoder reads. The first config of each strategy makes chunks of about 128 tokens of prose, so
-that where nothing can be chosen, strategies are compared at about the same size.
+254 tokens are the window of the embedded MiniLM (256) without the two special tokens: only whole documents are longer
+than the encoder reads. The first config of each strategy makes chunks of about 128 tokens of prose, so strategies are
+compared at about the same size if nothing can be chosen.
 """
 
 from dataclasses import dataclass, field
@@ -30,10 +30,10 @@ class TaskConfig:
         questions: of `files`: JSON Lines of questions; of `beir`: which qrels (test, dev, ...), "test" when empty; of
             `conditionalqa`: which file (dev, train), "dev" when empty; of `headings`: whose documents (wikitext2,
             scisumm), Markdown when empty.
-        stitch_sentences: of `beir` and `cranfield`: documents are joined in random order until they have about so many
-            sentences; None leaves them as they are.
-        num_documents: take a sample of so many documents, and the questions that any of them answers; None takes all.
-        num_questions: take a sample of so many questions; None takes all.
+        stitch_sentences: of `beir` and `cranfield`: documents are joined in random order until they have about N
+            sentences; None joins none.
+        num_documents: size of a sample of documents, with the questions that any of them answers; None takes all.
+        num_questions: size of a sample of questions; None takes all.
         split: `documents`: dev questions are about other documents than test questions, and search those only;
             `questions`: dev and test search the same corpus.
         scope: a question searches the whole `corpus`, or only the chunks of its relevant `document`, which takes a task
@@ -73,7 +73,7 @@ class StudyConfig:
         strategies: by name, the configs (at most `MAX_CONFIGS`) of which dev questions choose one; the first is taken
             where there are too few of these.
         baseline: the strategy that all others are compared with.
-        data: folder below which paths of tasks lie.
+        data: folder that the paths of tasks are relative to.
         model: encoder: minilm, a folder or a hub id.
         window: most tokens that the encoder reads at once, special tokens counted, at least 3; None is the encoder's
             own.
@@ -86,8 +86,8 @@ class StudyConfig:
         seed: of samples, stitching, splits and resampling.
         budgets: tokens of contexts whose evidence recall is measured (`cells/filled_contexts.py`), increasing; of tasks
             with evidence. Empty: none is.
-        fills: how contexts are filled: `plain` (the best chunks), `widen` (each with its neighbours), `merge` (sections
-            in place of their chunks).
+        fills: how contexts are filled: `plain` (the best chunks), `widen` (each with its neighbours), `merge`
+            (sections instead of their chunks).
         levels: plans whose contexts are measured at the budgets, over the levels of strategy `levels`: `each` (every
             level alone), `all` (the full range), `dev` (the range that is best on dev questions), `router` (trained on
             these), `router:RUN` (a run of `qrag train router`), `bound` (the best level of each question). Empty: none.
@@ -192,7 +192,7 @@ for _name in CHUNKERS.choices("study"):
 
 @dataclass(frozen=True)
 class DefaultStudy(StudyConfig):
-    """`StudyConfig` with strategies of its own, for configs and command lines that name tasks only.
+    """`StudyConfig` with default strategies, for configs and command lines that name tasks only.
 
     A config that names strategies replaces all of these, never some.
     """

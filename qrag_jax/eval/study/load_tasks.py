@@ -30,9 +30,9 @@ def load_task(name: str, config: TaskConfig, data: str, seed: int, split: SplitS
     Args:
         name: of the task.
         config: what to read, and how much of it.
-        data: folder below which relative paths of the config lie.
+        data: folder that paths of the config are relative to.
         seed: of samples and stitching.
-        split: finds sentences where the data has none of its own.
+        split: finds sentences if the data has none.
 
     Raises:
         UsageError: a file is missing, an unknown encoding, or scope `document` where documents are asked for.
@@ -44,7 +44,7 @@ def load_task(name: str, config: TaskConfig, data: str, seed: int, split: SplitS
 def load_with_problems(
     name: str, config: TaskConfig, data: str, seed: int, split: SplitSentences
 ) -> tuple[StudyTask, tuple[str, ...]]:
-    """`load_task`, and of `files` a line `FILE:LINE: what is wrong` for each question that could not be asked."""
+    """`load_task`, and for `files` a line `FILE:LINE: error` for each question that could not be asked."""
     task, problems = _read(name, config, Path(data), split)
     if config.scope == "document" and task.kind == "documents":
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What a study finds: chunks found for every question, rows of the table, paired comparisons."""
+"""The results of a study: chunks found for every question, rows of the table, paired comparisons."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -40,8 +40,7 @@ class CellResult:
         share_beyond_window: of the chunks that are longer than the encoder's window.
         cost: of chunking and embedding these documents, as if nothing else had run (`costs.py`).
         found: in the order of the part's questions.
-        recall: "FILL@BUDGET" -> evidence recall of each question (`cells/filled_contexts.py`), likewise; of the test
-            part.
+        recall: "FILL@BUDGET" -> evidence recall of each question of the test part (`cells/filled_contexts.py`).
     """
 
     task: str
@@ -64,17 +63,17 @@ class StudyRow:
 
     Attributes:
         number: which of its configs, from 0.
-        config: what of it differs from the defaults, as `field=value, ...`.
+        config: values that differ from the defaults, as `field=value, ...`.
         was_chosen: by dev questions; False where there were too few and the first config is reported.
         dev_score: mean over ks of the dev F1 that it was chosen by; None where it was not.
         n: questions.
         scores: measure@k -> mean over questions, all of `question_scores.py`.
         low, high: 95% interval of the headline, f1@report_k.
         context_tokens: mean tokens of the report_k chunks together.
-        budget, fill: tokens of the contexts that `erec` is about, and how they were filled; None without budgets, of
-            tasks of documents, and of the fills that a strategy cannot have.
+        budget, fill: tokens of the contexts of `erec`, and how they were filled; None without budgets, for tasks of
+            documents, and for fills that a strategy cannot have.
         erec, erec_low, erec_high: mean evidence recall of those contexts (`measures/evidence_recall.py`) and its 95%
-            interval; likewise.
+            interval; None as `budget`.
     """
 
     task: str
@@ -104,7 +103,7 @@ class StudyRow:
 
 @dataclass(frozen=True)
 class LevelCell:
-    """What every range of levels finds on the dev or test part of a task, by one config and one way of parents.
+    """The results of every range of levels on the dev or test part of a task, for one config and one kind of parents.
 
     Ranges are those of `all_ranges(names)`, in this order.
 
@@ -115,7 +114,7 @@ class LevelCell:
         num_documents: that were searched.
         built_tokens, num_vectors: of each range (`search/levels/level_search.py:LevelIndex`).
         recall: evidence recall of [question][range][budget].
-        sent: tokens of the contexts, likewise.
+        sent: tokens of the contexts, in the same shape.
         profiles: of every question (`search/levels/planners.py`).
         cost: of the trees and of all vectors.
     """
@@ -225,7 +224,7 @@ class Page:
         heading: of a task.
         table: (result, task) -> heading and lines, empty where the task has none.
         num_text_columns: the columns before the numbers.
-        note: what stands below all tables, if anything.
+        note: text below all tables, if any.
     """
 
     heading: Callable[[str], str]

@@ -1,7 +1,5 @@
-"""A study from start to end: every config on dev, the best of each strategy on test, all of it kept as it goes on.
-
-What is reported is read back from the stored cells, so that a study which was interrupted and resumed reports what one
-that was not does, times aside.
+"""A study from start to end: every config on dev, the best of each strategy on test; each cell is stored when it is
+done. The report reads the stored cells, so an interrupted and resumed study gives the same report except for times.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +45,7 @@ from qrag_jax.types import InputError, TextGenerator, UsageError
 
 @dataclass(frozen=True)
 class _Study:
-    """What all tasks of a study need."""
+    """Shared by all tasks of a study."""
 
     config: StudyConfig
     tools: Tools
@@ -66,7 +64,7 @@ def run_study(
     report: Report | None = None,
     generator: TextGenerator | None = None,
 ) -> StudyResult:
-    """Runs what of a study is not there yet, and reports all of it.
+    """Runs the missing cells of a study, and reports all of it.
 
     Task by task and strategy by strategy: each config on dev, the choice, the chosen one on test. Where dev and test
     search the same corpus, one pass over it gives both. Vectors of questions are charged to no strategy.
@@ -82,7 +80,7 @@ def run_study(
         report: called with ("warm-up", done, of) and ("study", done, of): characters of documents cut and embedded; and
             with ("levels", done, of): questions that searched all ranges.
         generator: language model that answers the test questions of tasks with reference answers, from the `report_k`
-            chunks of each chosen config; None asks none. What it has answered is not asked again.
+            chunks of each chosen config; None asks none. Answered questions are not asked again.
 
     Raises:
         UsageError: tasks that are not those of the config, a value of a strategy out of range, a price file that is
@@ -193,7 +191,7 @@ def _run_task(study: _Study, sides: Sides, cells: "_Cells") -> Iterator[Outcome]
 
 
 def _run_levels(study: _Study, sides: Sides, cells: "_Cells", outcomes: Sequence[Outcome]) -> Iterator[LevelOutcome]:
-    """What ranges of levels find, of every strategy that has levels, or of one by headings where none has."""
+    """The results of ranges of levels, for every strategy with levels, or for one by headings if there is none."""
     config = study.config
     chosen = [
         (one.cell.strategy, one.cell.number, one.config)
@@ -227,7 +225,7 @@ class _Cells:
         self.questions = cache(lambda part: embed_questions(parts[part].questions, study.tools))
 
     def get(self, strategy: str, number: int, part: Part) -> CellResult:
-        """A cell as it is stored, after it was run where it was not there."""
+        """A stored cell; it is run first if it is missing."""
         parts = list(self._sides.together(part))
         if any(self._read(strategy, number, one) is None for one in parts):  # all of a pass again: it has one cost
             self._run(strategy, number, part)
@@ -261,7 +259,7 @@ class _Cells:
             study.store.write(result, with_config(self._origins[result.part], config))
 
     def get_levels(self, strategy: str, number: int, config: ChunkConfig, way: str, part: Part) -> LevelCell:
-        """A cell of levels as it is stored, after it was run where it was not there."""
+        """A stored cell of levels; it is run first if it is missing."""
         study, parts = self._study, self._sides.together(part)
         store, name = LevelStore(study.store.out), self._sides.test.name
         origins = {one: with_config({**self._origins[one], "parents": self._parents(way)}, config) for one in parts}
@@ -289,7 +287,7 @@ class _Cells:
         return cell
 
     def _parents(self, way: str) -> str:
-        """What makes the vectors of parents, for the cells that were made of it."""
+        """An identity of the way to make the vectors of parents, for the origin of cells."""
         tools = self._study.tools
         return f"{way} {make_parents(way, tools.encoder.sentence_embed(tools.cache, Meter()), tools).fingerprint}"
 
@@ -320,7 +318,7 @@ def _notes(
     outcomes: Sequence[Outcome],
     encoder: StudyEncoder,
 ) -> Iterator[str]:
-    """What a reader of the table should know."""
+    """Notes for readers of the table."""
     for task, side in zip(tasks, sides, strict=True):
         for reason, number in {**task.left_out, **side.test.left_out}.items():
             yield f"{task.name}: left out, {reason}: {number:,}"

@@ -1,4 +1,4 @@
-"""The results of a study on disk, cell by cell: what is there and fits is not run again.
+"""The results of a study on disk, cell by cell: an existing cell that fits is not run again.
 
 A file holds everything that decided its content (`made_of`), the result, and the sha256 of both. One that was made of
 something else is refused, since two studies in one folder would be mixed in one table; one that is damaged is said in a
@@ -108,8 +108,8 @@ def read_cell(
 
     Args:
         path: of the cell, under `out`.
-        origin: what it has to be made of.
-        parse: the cell of what was read.
+        origin: the settings that it must be made of.
+        parse: makes the cell from the file's values.
         is_wanted: whether it is the cell that belongs there.
     """
     _check_file(path)
@@ -153,7 +153,7 @@ def _whole(origin: MadeOf) -> dict[str, Any]:
 def claim_folder(out: Path, config: StudyConfig) -> None:
     """Writes `config.yaml` into the folder of a study, or finds that it has the same one.
 
-    What a run that was killed while it wrote has left there is removed: one study writes there at once.
+    Partial files of a killed run are removed; only one study at a time writes there.
     """
     path, text = out / _CONFIG_FILE, dump_config(config)
     _check_file(path)
@@ -175,7 +175,7 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
 
 
 def _check_file(path: Path) -> None:
-    """Refuses what is there and no file: a pipe in its place would be waited for."""
+    """Raises an error if the path is not a file, because reading a pipe would block."""
     if path.exists() and not path.is_file():
         raise UsageError("is no file", file=path, remedy=(": remove it, or choose another ", Arg("out")))
 
@@ -189,13 +189,13 @@ def _remove_half_files(out: Path) -> None:
 
 
 def sealed(body: Mapping[str, Any]) -> bytes:
-    """The content of a file that can prove itself: the sha256 of what follows, and a line of JSON."""
+    """The content of a file with its checksum: the sha256 of the rest, and a line of JSON."""
     content = json.dumps(body, allow_nan=False).encode() + b"\n"
     return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
 
 def unsealed(content: bytes) -> dict[str, Any]:
-    """What `sealed` was given."""
+    """The value that was given to `sealed`."""
     digest, _, body = content.partition(b"\n")
     if digest != hashlib.sha256(body).hexdigest().encode():
         raise InputError("its sha256 differs")

@@ -1,4 +1,4 @@
-"""What a strategy costs: a meter of what an encoder reads, its FLOPs by formula, and the `Cost` of a strategy."""
+"""The cost of a strategy: a meter of an encoder's work, its FLOPs by formula, and `Cost`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from qrag_jax.types import Cost
 
 @dataclass
 class Meter:
-    """What embedding cost so far; `StudyEncoder` adds to it.
+    """The cost of embedding so far; `StudyEncoder` adds to it.
 
     Attributes:
         seconds: wall time of embedding, as if nothing had been cached.
@@ -20,8 +20,8 @@ class Meter:
         flops: as `encoder_flops`.
         num_texts: that the encoder read.
         num_texts_cut: of these, longer than the window, so that only their beginning was read.
-        waited: seconds that really passed, a cache read or written among them: what a clock around the caller has to
-            take off.
+        waited: seconds that passed in fact, with reads and writes of a cache; a clock around the caller subtracts
+            them.
     """
 
     seconds: float = 0.0
@@ -38,7 +38,7 @@ class Meter:
 
 
 def encoder_flops(config: EncoderConfig, lengths: Sequence[int] | np.ndarray) -> float:
-    """FLOPs of the forward passes over texts of so many tokens, special tokens counted, padding not.
+    """FLOPs of the forward passes over texts of these numbers of tokens, with special tokens and without padding.
 
         sum over texts of num_layers * (2 L (4 d^2 + 2 d f) + 4 L^2 d)
 
@@ -56,7 +56,7 @@ def make_cost(chunk_seconds: float, sentence_meter: Meter, chunk_meter: Meter, i
 
     Args:
         chunk_seconds: wall time of chunking, without embedding (`Meter.waited` taken off).
-        sentence_meter: of what the strategy embedded to find borders.
+        sentence_meter: of the embedding that finds boundaries.
         chunk_meter: of the vectors of its chunks.
 
     Returns:

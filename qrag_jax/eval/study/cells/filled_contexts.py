@@ -1,15 +1,15 @@
-"""What of the evidence the contexts hold that a budget of tokens allows, filled in one of three ways.
+"""The evidence in contexts of a token budget, filled in one of three ways.
 
     plain   the best chunks (`fill_context`)
-    widen   each of them at once with the chunk before and the one after (`fill_widened`)
-    merge   sections in place of their chunks (`merge_context`)
+    widen each of them together with the chunk before and the one after (`fill_widened`)
+    merge sections instead of their chunks (`merge_context`)
 
-Tokens are counted word by word, so that counts of parts add up, and the last chunk is cut at the budget: all strategies
-and fills have exactly as much to read. What a context says of the evidence is `measures/evidence_recall.py`.
+Tokens are counted word by word, so counts of parts add up, and the last chunk is cut at the budget: all strategies
+and fills read equally much. `measures/evidence_recall.py` measures the evidence in a context.
 
-The tree of a document is that of its parts where the strategy knows them (`hierarchy`, `levels`, `headings`), and its
-chunks are the leaves; of another strategy all chunks hang on the document. Chunks of several spans, or that overlap,
-have no tree, so such a strategy is filled plainly alone.
+The tree of a document is that of its sections if the strategy finds them (`hierarchy`, `levels`, `headings`), with
+the chunks as leaves; for another strategy, all chunks are children of the document. Chunks of several spans and
+overlapping chunks have no tree, so such a strategy has the fill `plain` only.
 """
 
 from bisect import bisect_right
@@ -127,7 +127,7 @@ def known_points(
     """The source of points that a strategy with trees is handed in; None where it needs none.
 
     Args:
-        points: what the task tells of sections, for `hierarchy` by headings.
+        points: sections that the task knows, for `hierarchy` by headings.
         embed: sentences -> vectors, for the packaged tagger.
     """
     if config is None or config.strategy not in CHUNKERS.choices("tree"):

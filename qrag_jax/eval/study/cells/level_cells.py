@@ -175,7 +175,7 @@ def run_levels(
 
 
 def _nested(values: np.ndarray) -> Any:
-    """Tuples in place of the arrays' axes."""
+    """Nested tuples instead of array axes."""
     return tuple(map(_nested, values)) if values.ndim > 1 else tuple(values.tolist())
 
 
@@ -206,7 +206,7 @@ def _place(cell: LevelCell) -> tuple[str, str, int, str, Part]:
 
 
 def _cell(value: Any) -> LevelCell:
-    """The cell of what was read; its seal says that this code wrote it."""
+    """The cell from the file's values; its checksum shows that this code wrote it."""
     nested = {name: _tuples(value[name]) for name in ("names", "built_tokens", "num_vectors", "recall", "sent")}
     cost = Cost(**value["cost"])
     return LevelCell(**{**value, **nested, "profiles": _tuples(value["profiles"]), "cost": cost})

@@ -27,7 +27,7 @@ ReportShare = Callable[[float], None]  # of a config's work that is done, 0 to 1
 
 @dataclass(frozen=True)
 class Tools:
-    """What every config of a study works with: an encoder, its kept sentence vectors, and a sentence splitter."""
+    """Shared by all configs of a study: an encoder, its cached sentence vectors, and a sentence splitter."""
 
     encoder: StudyEncoder
     cache: SentenceCache
@@ -95,7 +95,7 @@ def study_corpus(
     that sentence vectors which were kept make no strategy look cheaper; what these cost is in the meter.
 
     Args:
-        documents: none of them blank.
+        documents: not blank.
         tools: as in `run_config`.
         progress: called with the share of the work that is done.
         points: where sections begin, for strategy `hierarchy` by headings; None reads them in the text.
@@ -133,8 +133,8 @@ def study_corpus(
 def embed_questions(questions: Sequence[StudyQuestion], tools: Tools) -> np.ndarray:
     """Vectors of questions, float32 [n, dim], of length 1.
 
-    Once a task and for all strategies alike, so that none is charged for them. All questions are one call, kept like
-    the sentences: a study that was interrupted goes on with the same vectors to the bit.
+    Once per task for all strategies, so no strategy is charged for them. All questions are one call, cached like the
+    sentences: an interrupted study resumes with bit-equal vectors.
     """
     return tools.encoder.sentence_embed(tools.cache, Meter())([question.text for question in questions])
 

@@ -22,9 +22,9 @@ _SUFFIX = ".vectors"
 class SentenceCache:
     """One file for each call of an encoder: all of its texts together, their vectors, and what they cost.
 
-    Whole calls, so that vectors are the same to the bit whether they were computed or read: an encoder gives a text
-    slightly other last bits beside other texts. A file holds the sha256 of what follows it; one that is damaged is
-    said in a warning and takes no part.
+    Whole calls are cached, so computed and cached vectors are bit-equal: the last bits of a text's vector depend on
+    the other texts of its batch. A file begins with the sha256 of the rest; a damaged file is reported in a warning
+    and ignored.
 
     Attributes:
         folder: made when something is kept.
@@ -34,7 +34,7 @@ class SentenceCache:
         self.folder = folder
 
     def get(self, fingerprint: str, texts: Sequence[str]) -> tuple[np.ndarray, Meter] | None:
-        """Vectors float32 [n, dim] of a call and what it cost; None where it is not known, or its file is damaged.
+        """Vectors float32 [n, dim] of a call and its cost; None if it is not cached or its file is damaged.
 
         Args:
             texts: all texts of the call, in order.
@@ -49,7 +49,7 @@ class SentenceCache:
             return None
 
     def put(self, fingerprint: str, texts: Sequence[str], vectors: np.ndarray, cost: Meter) -> None:
-        """Keeps the vectors of a call, float32 [n, dim], and what it cost."""
+        """Stores the vectors of a call, float32 [n, dim], and its cost."""
         if not np.isfinite(vectors).all():
             raise InputError("vectors: not finite; nothing is kept of them")
         path = self.path(fingerprint, texts)
@@ -62,7 +62,7 @@ class SentenceCache:
 
 
 def _content(key: str, vectors: np.ndarray, cost: Meter) -> bytes:
-    """sha256 of what follows, a line of JSON, and the array in NumPy's format."""
+    """sha256 of the rest, a line of JSON, and the array in NumPy's format."""
     array = io.BytesIO()
     np.save(array, vectors, allow_pickle=False)
     header = json.dumps({"key": key, "cost": asdict(cost)}, allow_nan=False)

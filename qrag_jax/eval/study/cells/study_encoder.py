@@ -1,7 +1,7 @@
 """One encoder for a whole study: everything that it reads is metered, and chunks of any size have a vector.
 
-A chunk within the encoder's window is embedded as it is. A longer one is read in windows that follow each other
-without overlap and begin and end at words, and its vector is the mean of their unit vectors, scaled to length 1.
+A chunk within the encoder's window is embedded whole. A longer one is read in consecutive windows without overlap
+that begin and end at words; its vector is the mean of their unit vectors, scaled to length 1.
 """
 
 import time
@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 
 @runtime_checkable
 class Embedder(Protocol):
-    """What `models.encoder.embedder.TextEmbedder` offers, and a study needs."""
+    """The part of `models.encoder.embedder.TextEmbedder` that a study needs."""
 
     dim: int
     window: int
@@ -38,7 +38,7 @@ class Embedder(Protocol):
 
     @property
     def counts(self) -> Counts:
-        """What was read so far."""
+        """Numbers of texts and tokens read so far."""
         ...
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
@@ -59,10 +59,10 @@ _TOKENS_PER_BLOCK = 1024
 
 
 class StudyEncoder:
-    """Embeds for a study and says what it cost; `load_study_encoder` makes one of an encoder's name.
+    """Embeds for a study and measures the cost; `load_study_encoder` makes one from an encoder's name.
 
-    All vectors have length 1, but for a zero vector, so that a product of two is their cosine. Lone surrogates are read
-    as U+FFFD.
+    All vectors have length 1 (or are zero), so the product of two is their cosine. Lone surrogates are read as
+    U+FFFD.
 
     Attributes:
         model: name of the encoder, for messages.
@@ -98,7 +98,7 @@ class StudyEncoder:
         return self._embedder.count_tokens(readable(text))
 
     def holds(self, text: str) -> bool:
-        """Whether all of a text fits into the window."""
+        """True if a whole text fits into the window."""
         return self.count(text) + _NUM_SPECIAL <= self.window
 
     def tokens(self, text: str) -> tuple[np.ndarray, np.ndarray]:
@@ -125,7 +125,7 @@ class StudyEncoder:
                 progress(done, len(lengths))
 
     def embed(self, texts: Sequence[str], meter: Meter, progress: Progress | None = None) -> np.ndarray:
-        """Vectors of texts, float32 [n, dim] of length 1; what is beyond the window is cut, and counted in the meter.
+        """Vectors of texts, float32 [n, dim] of length 1; text beyond the window is cut and counted in the meter.
 
         Args:
             meter: charged with seconds, tokens and FLOPs.
@@ -137,9 +137,8 @@ class StudyEncoder:
         return self._embed(texts, lengths, meter, progress)
 
     def sentence_embed(self, cache: SentenceCache, meter: Meter) -> Embed:
-        """`embed` over a cache of whole calls: one that is known charges the meter what it cost when it was computed.
-
-        So a strategy pays what it would pay alone, whoever came first. `meter.waited` has the seconds that passed.
+        """`embed` over a cache of whole calls: a cached call adds its original cost to the meter. So the cost of a
+        strategy does not depend on the order of the strategies. `meter.waited` has the seconds that passed.
         """
 
         def embed(texts: Sequence[str]) -> np.ndarray:
@@ -217,7 +216,7 @@ class StudyEncoder:
     def _embed(
         self, texts: Sequence[str], lengths: Sequence[int], meter: Meter, progress: Progress | None
     ) -> np.ndarray:
-        """`embed` of readable texts that have so many tokens within the window, special tokens counted."""
+        """`embed` of readable texts with these numbers of tokens within the window, with special tokens."""
         before = self._embedder.counts
         with _clock(meter):
             vectors = self._embedder(texts, progress)
@@ -285,7 +284,7 @@ class StudyEncoder:
         meter.num_texts_cut += after.num_texts_cut - before.num_texts_cut
 
     def _text_of(self, num_tokens: int) -> str:
-        """A text of about so many tokens, not more unless a single letter has more."""
+        """A text of about N tokens; it has more only if a single letter has more."""
         words = ["a"] * num_tokens
         return " ".join(words[: max(1, num_tokens * num_tokens // max(1, self.count(" ".join(words))))])
 

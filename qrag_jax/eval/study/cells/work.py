@@ -46,12 +46,13 @@ class Pass:
 class Work:
     """Reports the characters of documents that are done.
 
-    A pass counts the characters that it embeds; the first of a corpus that compares sentences counts them twice, as the
-    others find their vectors kept. What is stored is done from the start, so that it makes no rate look faster.
+    A pass counts the characters that it embeds; the first pass of a corpus that compares sentences counts them twice,
+    because later ones find the vectors in the cache. Stored cells count as done from the start, so they do not raise
+    the rate.
     """
 
     def __init__(self, config: StudyConfig, sides: Sequence[Sides], store: CellStore, report: Report | None) -> None:
-        """Looks up what is there.
+        """Finds the stored cells.
 
         Args:
             report: called with ("study", done, of).

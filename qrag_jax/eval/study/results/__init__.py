@@ -1,1 +1,1 @@
-"""What a study found: scores, choice of configs, summary, answers, table and plot."""
+"""The report of a study: scores, choice of configs, summary, answers, table and plot."""

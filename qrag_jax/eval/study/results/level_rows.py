@@ -6,7 +6,7 @@
     router   trained on dev questions at the budget, on vectors or profiles, as cross-validation among them says
     bound    of each question the level alone that is best for it, which no planner knows
 
-A plan that differs from question to question costs what the range costs that holds all of its ranges.
+A plan that differs between questions costs as much as the range that contains all of its ranges.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ from qrag_jax.types import Cost, InputError, UsageError
 
 @dataclass(frozen=True)
 class LevelOutcome:
-    """What a strategy of levels found on a task, in one way of parents.
+    """The results of a strategy of levels on a task, for one kind of parents.
 
     Attributes:
         config: of its trees.
@@ -72,7 +72,7 @@ def level_rows(outcome: LevelOutcome, study: StudyConfig, prices: Prices | None)
 
 
 def level_notes(outcome: LevelOutcome, study: StudyConfig) -> Iterator[str]:
-    """What a reader of these rows should know."""
+    """Notes for readers of these rows."""
     missing = [name for name in study.levels if name in ("dev", "router")]
     if outcome.dev_cell is None and missing:
         yield f"{outcome.cell.task}: no row of levels {' and '.join(missing)}: too few dev questions to choose by"
@@ -178,7 +178,7 @@ def _row(
 
 
 def _shared(cell: LevelCell, place: int, full: int) -> Cost:
-    """What the vectors of a range cost: of all that was embedded the share of its tokens."""
+    """The cost of the vectors of a range: its share of all embedded tokens."""
     part = cell.built_tokens[place] / max(1, cell.built_tokens[full])
     vectors = cell.num_vectors[place] / max(1, cell.num_vectors[full])
     seconds = {name: spent if name == "chunk" else part * spent for name, spent in cell.cost.seconds.items()}

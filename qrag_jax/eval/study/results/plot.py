@@ -1,4 +1,4 @@
-"""Quality against cost as a PNG: a panel a task, a point a strategy, each with its name beside it. No display."""
+"""Quality against cost as a PNG: one panel per task, one named point per strategy. Needs no display."""
 
 import os
 from collections.abc import Sequence
@@ -115,7 +115,7 @@ def place_labels(
 
 
 def _around(x: float, y: float, width: float, height: float, distance: float) -> list[Box]:
-    """Eight places at a distance from a point: beside it first."""
+    """Eight places at a distance from a point, left and right first."""
     slope = distance * 0.75
     corners = [
         (x + distance, y - height / 2),
@@ -172,7 +172,7 @@ def _dress(axes, title: str, ylabel: str, seconds: Sequence[float]) -> None:
 
 
 def _name_points(axes, lines: Sequence[Line], result: StudyResult, strategies: Sequence[str], renderer) -> None:
-    """Writes the name of each strategy where it covers nothing; a thin line leads to a name that stands far away."""
+    """Writes the name of each strategy where it covers nothing; a thin line connects a name that is far away."""
     from matplotlib.patheffects import withStroke
 
     scale = axes.figure.dpi / 72

@@ -1,4 +1,4 @@
-"""All measures of what was found for the questions of a task, one value a question, and their means."""
+"""All measures of the results for the questions of a task, one value per question, and their means."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class RetrieverScores:
     """The scores of a retriever on a task.
 
     Attributes:
-        means: measure@k -> mean over the questions and its 95% bootstrap interval, of all measures that lie in [0, 1].
+        means: measure@k -> mean over the questions and its 95% bootstrap interval, for all measures in [0, 1].
         values: measure@k -> a value a question, in the order of the task: for `paired_difference` with another one.
     """
 
@@ -45,7 +45,7 @@ def score_retriever(
     ks: Sequence[int] = (1, 5),
     count: CountTokens = lambda text: len(text.split()),
 ) -> RetrieverScores:
-    """Asks any retriever the questions of a task, and compares the passages with where the answers stand.
+    """Asks any retriever the questions of a task and compares the passages with the places of the evidence.
 
     The measures are those of `score_questions`, and `ndcg@k` over distinct documents in the order of their best
     passage, of the passages that the largest k asks for.

@@ -1,4 +1,5 @@
-"""What a study found as a table for terminals, as Markdown, CSV, JSON and a plot. No colours: all of it pipes well."""
+"""The report of a study as a table for terminals, as Markdown, CSV, JSON and a plot. It has no colours, so it can be
+piped."""
 
 import csv
 import io
@@ -62,7 +63,7 @@ def format_markdown(result: StudyResult, plot: str | None = None) -> str:
 
 
 def format_csv(result: StudyResult) -> str:
-    """Every number of every row, unrounded: a line a task and strategy; what a row does not have is empty."""
+    """Every number of every row, unrounded: one line per task and strategy; missing values are empty."""
     lines = [line for own in study_lines(result).values() for line in own]
     measures = list(dict.fromkeys(name for line in lines for name in line.row.scores))
     stages = list(dict.fromkeys(name for line in lines for name in line.row.cost.seconds))
@@ -97,8 +98,8 @@ def write_report(result: StudyResult, out: Path) -> list[Path]:
 def summary_values(result: StudyResult) -> dict[str, object]:
     """Plain values of all of a study but its questions: report_k, ks, baseline, rows, comparisons, notes.
 
-    Without budgets rows and comparisons have no fields of contexts. With levels all rows have the same fields: those
-    of levels come last, and what the one kind lacks is None.
+    Without budgets, rows and comparisons have no fields of contexts. With levels, all rows have the same fields:
+    those of levels come last, and missing ones are None.
     """
     values = asdict(replace(result, questions=()))  # they are many, and have a file of their own
     del values["questions"]

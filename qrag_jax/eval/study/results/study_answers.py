@@ -1,6 +1,6 @@
 """The third task of a study: a language model answers every question from the chunks that were found for it.
 
-The prompt of answer generation: what a document says in it is data (`llm/prompts.py:fence`).
+The prompt of answer generation: text of documents in it is data (`llm/prompts.py:fence`).
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ _SAMPLING = Sampling(max_tokens=400)  # the paper's
 
 @dataclass(frozen=True)
 class StudyAnswer:
-    """What a language model said to one question.
+    """The answer of a language model to one question.
 
     Attributes:
         question_id: of the task.
@@ -66,11 +66,10 @@ def answer_questions(
     embed: Embed | None = None,
     embed_tokens: EmbedTokens | None = None,
 ) -> tuple[StudyAnswer, ...]:
-    """Asks the model every question with its best chunks, and scores what it says.
+    """Asks the model every question with its best chunks, and scores the answers.
 
-    Passages stand in the order of the search, best first: the paper takes the top 5 and names no order, and this is
-    what a search hands to a model. Nothing is cut: a prompt beyond the model's window is for the generator to refuse
-    (`Generation.error`), which counts as failed.
+    Passages are in the order of the search, best first: the paper takes the top 5 and names no order. Nothing is cut:
+    the generator refuses a prompt beyond the model's window (`Generation.error`), which counts as failed.
 
     Args:
         found: chunks of every question, in the order of `task.questions`.
@@ -105,8 +104,8 @@ def answer_questions(
 def answer_means(answers: Sequence[StudyAnswer]) -> dict[str, float]:
     """`answers_failed`, the share of calls without an answer, and means of `answer_cosine` and `answer_bert_f1`.
 
-    A failed call is in no mean: it is no empty answer, and no 0. Two strategies are comparable by their means only
-    where neither failed. What has no value has no mean.
+    A failed call is not in the mean: it is neither an empty answer nor a 0. The means of two strategies are
+    comparable only if neither has failures. A measure without values has no mean.
     """
     failed = sum(answer.generation.error is not None for answer in answers)
     values = {
@@ -144,7 +143,7 @@ def _bert_score(question: StudyQuestion, generation: Generation, embed_tokens: E
 
 
 def _cosines(task: StudyTask, generations: Sequence[Generation], embed: Embed | None) -> list[float | None]:
-    """Of every question; None where there is no answer."""
+    """Cosines of every question; None without an answer."""
     cosines: list[float | None] = [None] * len(generations)
     if embed is not None:
         answered = [number for number, generation in enumerate(generations) if generation.error is None]

@@ -1,6 +1,6 @@
 """The columns of a study's table: narrow ones for terminals, all of them for Markdown, unrounded ones for CSV.
 
-Rows of a study beside their comparison with the baseline: what table, CSV and plot are made of.
+Rows of a study with their comparison with the baseline: the source of table, CSV and plot.
 
 Evidence recall of contexts as a table: a line a strategy and fill, a column a budget.
 """
@@ -51,8 +51,8 @@ def total_seconds(row: StudyRow) -> float:
 def significant_sign(one: StudyComparison) -> Literal[-1, 0, 1]:
     """1 where a strategy is significantly above the baseline, -1 where it is significantly below, else 0.
 
-    The 95% interval of the difference leaves out 0, and the corrected p is below 0.05: an interval knows nothing of the
-    other comparisons, so it alone would mark some by chance. By document where the comparison has that, else by
+    The 95% interval of the difference excludes 0, and the corrected p is below 0.05. The interval is not corrected
+    for the other comparisons, so alone it would mark some by chance. By document if the comparison has that, else by
     question.
     """
     low = one.low if one.low_by_document is None else one.low_by_document

@@ -1,4 +1,4 @@
-"""What a study reports of its cells: rows, paired comparisons, an object a question, and TREC files.
+"""The report of the cells of a study: rows, paired comparisons, one object per question, and TREC files.
 
 Which config of a strategy is reported: the best on dev questions, which are not those of the report.
 """
@@ -40,7 +40,7 @@ class Choice:
 
 
 def dev_score(scores: Mapping[str, np.ndarray], ks: Sequence[int]) -> float:
-    """What configs are chosen by: mean over ks of the mean F1 per question, the paper's criterion (Appendix B).
+    """The criterion that chooses configs: the mean over ks of the mean F1 per question, as in the paper (Appendix B).
 
         score = mean_k mean_q F1_q@k
 
@@ -74,7 +74,7 @@ class Outcome:
         task: the test part.
         config: the reported config.
         choice: how it came to be that one.
-        cell: what it found and cost.
+        cell: its results and cost.
         scores: measure@k -> float64 [questions], as `scores.score_questions`.
         answers: of a language model, None without one or without reference answers.
     """
@@ -143,9 +143,8 @@ def make_row(outcome: Outcome, study: StudyConfig, prices: Prices | None) -> Stu
 
 
 def describe_config(config: ChunkConfig, name: str) -> str:
-    """What of a config differs from the defaults, as `field=value, ...`.
-
-    What its strategy does not read is left out, and so is the strategy where `name`, that of the row, says it.
+    """The values of a config that differ from the defaults, as `field=value, ...`. Values that its strategy does not
+    read are left out, and the strategy too if `name`, that of the row, contains it.
     """
     defaults = flatten(to_dict(ChunkConfig()))
     differing = {name: value for name, value in flatten(to_dict(config)).items() if value != defaults[name]}
@@ -193,7 +192,7 @@ def compare_fills(outcomes: Sequence[Outcome], study: StudyConfig) -> tuple[Stud
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two methods on the questions of a task, `first` and `second` float64 [questions], and what a row calls them."""
+    """Two methods on the questions of a task, `first` and `second` float64 [questions], and their names in a row."""
 
     outcome: Outcome
     first: np.ndarray
@@ -248,7 +247,7 @@ def _documents(task: StudyTask) -> list[str] | None:
 
 
 def question_objects(outcome: Outcome) -> list[dict[str, object]]:
-    """One JSON-ready object a test question: what was found for it, what answers it, and every measure.
+    """One object for JSON per test question: its results, its evidence, and every measure.
 
     `gold` are ids of documents, or {document, start, end} of evidence; `scores` measure@k -> value; `answer` is there
     where a language model was asked.
