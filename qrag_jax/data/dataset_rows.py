@@ -1,4 +1,4 @@
-"""Rows of a published data set wherever it lies: JSON, JSON Lines, Parquet, a saved `datasets` folder, the hub.
+"""Rows of a published data set from JSON, JSON Lines, Parquet, a saved `datasets` folder, or the hub.
 
 Fields of a row that must be an id, a whole number, a text or a list; errors name place and field.
 """
@@ -99,7 +99,7 @@ def _objects(batch: "pyarrow.RecordBatch", path: Path) -> list[dict[str, object]
 
 
 def _hub_rows(source: str, name: str, config: str | None, split: str, what: str) -> Iterator[Row]:
-    """Rows of one split; `datasets` keeps what it downloads in its own cache."""
+    """Rows of one split; `datasets` keeps downloads in its cache."""
     import datasets
     from datasets.exceptions import DatasetsError
 
@@ -172,7 +172,7 @@ def must_be(where: str, field: str, wanted: str, value: object) -> InputError:
 
 
 def id_field(value: object, field: str, where: str) -> str:
-    """A text or an integer as an id, as it is written; lone surrogates become U+FFFD."""
+    """A string or an integer as an id; lone surrogates become U+FFFD."""
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise must_be(where, field, "a text or an integer", value)
     return readable(str(value))

@@ -7,10 +7,10 @@ Of children c_i of t_i tokens, w_i = t_i / sum t:
     mean        m = sum_i w_i c_i / |sum_i w_i c_i|
     mlp         y = m + W gelu(U sum_i w_i f(c_i) + b),     f(c) = gelu(A c + a)
     attention   y = sum_i softmax_i(log t_i + s_i) c_i,     s_i = v . gelu(C c_i + M m + F x_i + d)
-    both        the attention's y in the place of m, and the mlp's correction
+    both the attention's y instead of m, plus the mlp's correction
 
-x_i are how near child i is to the mean, log t_i and the logarithm of the number of children. The parent is y / |y|. W
-and v are zero at first, so that what is not trained is the mean. The order of the children counts for nothing.
+x_i contains the similarity of child i to the mean, log t_i and the logarithm of the number of children. The parent is
+y / |y|. W and v are zero at first, so an untrained network gives the mean. The order of the children has no effect.
 
 A trained compressor as a way in which parents get vectors: parents of alike many children go together.
 """
@@ -127,14 +127,14 @@ _FIELDS |= {"trained_on": dict}
 
 @dataclass(frozen=True)
 class Compressor:
-    """What makes the vector of a parent from those of its children.
+    """Computes the vector of a parent from those of its children.
 
     Attributes:
         params: of `network.init`, float32 arrays.
         kind: of the network.
         fingerprint: of the encoder whose vectors it was trained on.
         encoder: where that encoder comes from, as `load_encoder` takes it.
-        trained_on: what the documents were, and how it was trained.
+        trained_on: description of the documents and of the training.
     """
 
     params: Mapping[str, np.ndarray]
@@ -171,7 +171,7 @@ def load_compressor(run: str | Path) -> Compressor:
     """The compressor of a run folder of `qrag train compressor`.
 
     Raises:
-        UsageError: there is no such folder, or the run is none of a compressor.
+        UsageError: there is no such folder, or the run is not one of a compressor.
         InputError: it is damaged.
     """
     path = Path(run)
@@ -189,7 +189,7 @@ def load_compressor(run: str | Path) -> Compressor:
 
 
 def describe_compressor(compressor: Compressor) -> dict[str, Any]:
-    """What there is to a compressor beside its parameters, as JSON values."""
+    """The fields of a compressor besides its parameters, as JSON values."""
     return {
         "kind": KIND,
         "format": _FORMAT,
@@ -256,7 +256,7 @@ def compress_parents(
 
     Args:
         params: of `network.init`.
-        vectors: of children, of length 1 or 0; those of one parent stand side by side.
+        vectors: of children, of length 1 or 0; those of one parent are consecutive.
         parent: place of its parent from 0, never decreasing.
     """
     width = (params["child"] if "child" in params else params["score_child"]).shape[0]
@@ -286,7 +286,7 @@ def _compress_block(
     number: np.ndarray,
     size: int,
 ) -> np.ndarray:
-    """Of parents whose children begin at `first`, at most `size` each; filled up to a power of two of parents."""
+    """Compresses parents whose children begin at `first`, at most `size` each; padded to a power of two of parents."""
     places = np.arange(size)
     mask = np.zeros((int(_power_of_two(np.array([len(first)]))[0]), size), bool)
     mask[: len(first)] = places < number[:, None]

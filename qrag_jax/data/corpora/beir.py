@@ -30,10 +30,10 @@ _COLUMNS = {"queryid", "qid", "query", "corpusid", "docid", "documentid", "score
 def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qrels: str = "test") -> StudyTask:
     """Reads `corpus.jsonl`, `queries.jsonl` and `qrels/QRELS.tsv`, each also as .gz, as a task of kind "documents".
 
-    The text of a document is its title on a line of its own, then its text. A document is relevant if its score is
-    above 0. The questions are those that this qrels file judges, in the order of the queries; those without a relevant
-    document in the corpus are left out and counted, and so are documents without title and text. Judgements may begin
-    with a header, and say the same twice. White space at the ends of ids does not count.
+    The text of a document is its title on a separate line, then its text. A document is relevant if its score is
+    above 0. The questions are those that this qrels file judges, in the order of the queries; questions without a
+    relevant document in the corpus and documents without title and text are left out and counted. Judgements may
+    begin with a header and repeat lines. White space at the ends of ids does not count.
 
     Args:
         split: not used: documents are labelled, not sentences.

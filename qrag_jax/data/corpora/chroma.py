@@ -2,10 +2,10 @@
 
 Conventions:
 
-- The corpora that questions name are the documents; other files beside them are not read.
-- A reference that does not stand at its offsets is searched for in its corpus; a question with a reference that is not
-  found, or is found more than once, is left out.
-- Evidence is counted in the sentences of our splitter, as the data has none of its own.
+- The corpora that questions name are the documents; other files of the folder are not read.
+- A reference that is not at its offsets is searched for in its corpus; a question with a reference that is missing or
+  ambiguous is left out.
+- Evidence is counted in the sentences of our splitter, because the data has none.
 """
 
 import csv
@@ -40,8 +40,8 @@ def read_chroma(path: Path, name: str, split: SplitSentences = split_sentences) 
 
     Args:
         path: questions as JSON Lines (`references` may be JSON text) or .csv, either one also as .gz, or a folder with
-            one of them as questions.jsonl or questions_df.csv. The corpora, CORPUS_ID.md, lie in the same folder or in
-            `corpora` below it; a corpus_id is a document's id.
+            one of them as questions.jsonl or questions_df.csv. The corpora, CORPUS_ID.md, are in the same folder or
+            in its folder `corpora`; a corpus_id is a document's id.
         split: gives the sentences of a corpus.
     """
     file = usual_file(path, _NAMES, _WHAT)
@@ -107,7 +107,7 @@ def _question(row: Mapping[str, object], where: str, name: str, document: Docume
 
 
 def _place(reference: Mapping[str, object], where: str, text: str) -> Span | None:
-    """Where a reference stands: at its offsets, else at the one place that has its text, else nowhere."""
+    """The place of a reference: its offsets, else the only place with its text, else None."""
     content = full_text(reference.get("content"), "content", where)
     start, end = (int_field(reference.get(field), field, where) for field in ("start_index", "end_index"))
     if start >= 0 and end == start + len(content) and text.startswith(content, start):

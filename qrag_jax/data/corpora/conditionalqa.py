@@ -1,4 +1,4 @@
-"""Reader of ConditionalQA: questions about British government pages, whose answers stand in paragraphs and list items.
+"""Reader of ConditionalQA: questions about British government pages; the answers are in paragraphs and list items.
 
 The pages come in two forms: whole (`documents.json`, the published file), or only the elements that are evidence of
 some question (`evidence_pool.jsonl`). With the second, a page is the evidence of all questions about it and nothing
@@ -47,13 +47,13 @@ def read_conditionalqa(
     """Reads a folder of ConditionalQA as a task of kind "evidence".
 
     A document is a page: its elements without tags, headings as Markdown (`## TITLE`), list items as `- ITEM`. Evidence
-    is counted in elements. A question is its scenario and what is asked. Questions without an answer, without evidence,
-    or whose page or evidence is not there are left out and counted.
+    is counted in elements. A question is its scenario and its question text. Questions without an answer or evidence,
+    or with a missing page, are left out and counted.
 
     Args:
         path: folder with `documents.json` or, without it, `evidence_pool.jsonl`, and the questions, each also as .gz;
-            or the file of pages, with that of questions beside it.
-        split: not used: the data has units of its own.
+            or the file of pages; that of questions is in the same folder.
+        split: not used, because the data has units.
         questions: file of the questions, without .json: "dev" or "train".
     """
     file = usual_file(path, _PAGE_FILES, _PAGES)

@@ -19,7 +19,7 @@ SPAN_FIELDS = ("start", "end", "span", "spans")
 
 
 def is_pair(value: object) -> bool:
-    """Whether it is [start, end] and so one item of evidence, not a list of two."""
+    """True for [start, end]: one item of evidence, not a list of two."""
     return isinstance(value, list) and len(value) == 2 and all(_whole(number) is not None for number in value)
 
 
@@ -62,14 +62,14 @@ def _whole(value: object) -> int | None:
 
 
 def meant_spans(spans: Sequence[Span], text: str | None, file: str, content: str, where: str) -> Sequence[Span]:
-    """The spans; where something else than `text` stands there, those that were meant.
+    """The spans; if `text` is not at them, the spans that were meant.
 
     Tried in turn: the spans with every "\\r\\n" counted as one character, as most programs do; the only place of the
     text. White space is compared as one blank.
 
     Args:
         spans: of `item_spans`.
-        text: what stands there, the texts of several spans after one another; None: not known.
+        text: of the spans, joined if there are several; None: not known.
         file: name of the file, and `content` its text.
         where: place of the item, for messages.
     """
@@ -133,7 +133,7 @@ class Corpus:
 
 
 class NotFound(Exception):
-    """A question whose evidence is in no place, or in several: a reason to count by, and what it was."""
+    """A question whose evidence is in no place or in several: the reason to count, and the evidence."""
 
     def __init__(self, reason: str, detail: str):
         super().__init__(f"{reason}: {detail}")
@@ -149,7 +149,7 @@ def locate(item: object, corpus: Corpus, default: str | None, field: str, where:
         field: of the item, and `where` its line, for messages.
 
     Raises:
-        InputError: it has not this form, offsets lie outside their file, or its text does not stand there.
+        InputError: it does not have this form, offsets are outside their file, or its text is not there.
         NotFound: no file has that name or text, or several do.
     """
     item = {"text": item} if isinstance(item, str) else {"span": item} if isinstance(item, list) else item
@@ -174,7 +174,7 @@ def locate(item: object, corpus: Corpus, default: str | None, field: str, where:
 
 
 def named_file(item: Mapping[str, object], where: str, fields: Sequence[str] = FILE_FIELDS) -> str | None:
-    """What an object names as its file, in the first of these fields that it has; None if nothing."""
+    """The file that an object names, in the first of these fields; None without one."""
     for field in fields:
         if item.get(field) is not None:
             return full_text(item[field], field, where)
@@ -212,7 +212,7 @@ def _is_same(path: str, wanted: str, folder: str) -> bool:
 
 
 def _is_below_folder(path: str, wanted: str, folder: str) -> bool:
-    """Not just any folder before it: `other/README.md` is not the README.md at hand."""
+    """The folder must match too: `other/README.md` is not this README.md."""
     return wanted.endswith(f"/{path}") and f"/{folder}/{path}".endswith(f"/{wanted}")
 
 

@@ -1,23 +1,25 @@
-"""Reader of users' own questions over their own files: JSON Lines that say where in the files the answers stand.
+"""Reader of a user's questions over files: JSON Lines with the places of the answers in the files.
 
     {"question": "...", "evidence": [{"file": "a.md", "start": 10, "end": 90}, {"file": "b.md", "text": "..."}, "..."]}
 
 Evidence is a list or a single item. An item names a file (`file`; also `document`, `path`, `filename`, `doc_id`,
-`source`) with character offsets (`start` and `end`, `span`: [start, end], or `spans`, a list of them) or with a `text`
-that stands in it once; a text without a file, alone or in an object, is looked for in all files. `file` may also stand
-once beside the question, or the folder have one file only; then [start, end] is enough, or offsets beside the question.
+`source`) with character offsets (`start` and `end`, `span`: [start, end], or `spans`, a list of them) or with a
+`text` that it contains once; a text without a file, alone or in an object, is searched for in all files. `file` may
+also be given once next to the question, or the folder may have only one file; then [start, end] is enough, or offsets
+next to the question.
 Optional: `id`, `answer` or `answers`. Where no line has evidence, each says with `relevant`: ["a.md", ...] which files
 answer it, and files are counted instead of sentences.
 
 Offsets count characters from 0, `end` is after the last one. The line end of Windows counts two and a byte order mark
-none: in Python those of `open(file, encoding="utf-8-sig", newline="").read()`. With a `text` beside them, offsets that
-count each line end as one are understood, and if these do not fit either, the text's only place in the file is taken.
+none: in Python those of `open(file, encoding="utf-8-sig", newline="").read()`. With a `text`, offsets that count each
+line end as one character are accepted too; if these do not fit either, the only place of the text in the file is
+taken.
 
 A text is looked for exactly; if no file has it so, with other white space; if none has it so either, by its letters and
 digits only (other quotation marks, dashes, accents, case).
 
-Files are named relative to the folder; what is natural is understood too: `./a.md`, back slashes, the folder's own name
-before it, the last parts of a path or a name without its ending where only one file has it.
+Files are named relative to the folder. Also accepted: `./a.md`, backslashes, a path that begins with the folder's
+name, and the last parts of a path or a name without suffix if only one file matches.
 """
 
 from collections import Counter
@@ -69,7 +71,7 @@ def read_with_problems(
 
     Returns:
         The task, of kind "evidence" if any line has evidence, else "documents"; and for each blank file and each
-        question that was left out a line `FILE: blank file` or `FILE:LINE: what is wrong`.
+        omitted question a line `FILE: blank file` or `FILE:LINE: error`.
     """
     base = corpus if corpus.is_dir() else corpus.parent
     documents, blank = _read_corpus(corpus, base, encoding)
@@ -127,7 +129,7 @@ def _question(row: Mapping[str, object], corpus: Corpus, default: str, where: st
 
 
 def _evidence(row: Mapping[str, object], corpus: Corpus, file: str | None, where: str) -> Iterator[Evidence]:
-    """Places of all items; a line may also be its own item, with offsets beside the question."""
+    """Places of all items; a line may also be an item itself, with offsets next to the question."""
     value = row.get("evidence")
     if value is None and _has_evidence(row):
         value = {field: row[field] for field in (*FILE_FIELDS, *SPAN_FIELDS) if field in row}
@@ -151,5 +153,5 @@ def _answers(row: Mapping[str, object], where: str) -> Iterator[str]:
 
 
 def _several(value: object) -> Sequence[object]:
-    """A list as it is, None as an empty one, anything else as a list of itself."""
+    """A list unchanged, None as an empty list, anything else as a list with this element."""
     return value if isinstance(value, list) else [] if value is None else [value]

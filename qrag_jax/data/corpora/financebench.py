@@ -48,7 +48,7 @@ def read_financebench(path: Path, name: str, split: SplitSentences = split_sente
     `metadata["whole_page_evidence"]`. Evidence is counted in sentences, and in rows of tables.
 
     Args:
-        split: finds sentences in what is no table.
+        split: finds sentences outside of tables.
     """
     filings = {filing.name: filing for filing in _filings(plain_or_gz(path / "pages.jsonl"))}
     left_out: Counter[str] = Counter()
@@ -149,6 +149,6 @@ def _sentences(text: str, start: int, end: int, split: SplitSentences) -> Iterat
 
 
 def _is_table_row(line: str) -> bool:
-    """Whether it ends in two numbers, dashes or signs; prose that ends in a date has a comma between."""
+    """True if the line ends in two numbers, dashes or signs; prose that ends in a date has a comma between."""
     last = line.split()[-2:]
     return len(last) == 2 and not last[0].endswith(",") and not any(letter.isalpha() for letter in "".join(last))

@@ -1,4 +1,4 @@
-"""Where a text stands in a longer one: exactly, with other white space, or by its letters and digits only.
+"""Finds a text in a longer one: exactly, with other white space, or by its letters and digits only.
 
 Each `find` gives the first places of the wanted text as half-open character offsets, at most two: enough to tell
 whether there is one. Places may overlap; a text with nothing to look for is nowhere.
@@ -36,7 +36,7 @@ def find_exact(text: str, wanted: str) -> tuple[Span, ...]:
 
 
 def find_words(text: str, wanted: str) -> tuple[Span, ...]:
-    """The first two places of `wanted` where any run of white space stands for any other: a text that was wrapped."""
+    """The first two places of `wanted`, where any white space matches any other, as in wrapped text."""
     words = wanted.split()
     if not words or max(words, key=len) not in text:  # far faster than a pattern, and most texts end here
         return ()

@@ -28,7 +28,7 @@ class HeadedDocument:
 
     Attributes:
         id: path, id or title in its source; articles may share a title.
-        text: of the view, its units are sentences; where headings are seen, each is a unit of its own.
+        text: of the view; its units are sentences, and each visible heading is a unit.
         points: (unit that begins a section, level from 1), ascending, one a unit. With headings removed that is the
             first unit of the section's text; of several headings at one place the least level counts.
         paths: for each point the titles from the outermost section around it to its own.
@@ -43,15 +43,15 @@ class HeadedDocument:
 def read_headed(source: str | Sequence[str], view: View = "removed", *, strict: bool = False) -> list[HeadedDocument]:
     """Reads documents with sections.
 
-    The views: `kept` has headings with their marks, as Markdown; `plain` the words alone, on a line of their own;
-    `removed` neither them nor the document's title, nor what else stands for a heading (rules, anchors).
+    The views: `kept` has headings with their marks, as Markdown; `plain` only the words, on a separate line;
+    `removed` neither headings nor the document's title nor rules and anchors.
 
-    No gap tells where a heading was: pieces are a blank line apart, all of them. In a document without two paragraphs
-    in any section (so are all of `scisumm`) such a gap would be a heading, so with headings removed it is one blank.
+    No gap reveals a removed heading: all pieces are separated by a blank line. In a document without two paragraphs
+    in any section (all of `scisumm`), such a gap would reveal the heading, so with headings removed it is one space.
 
     Args:
         source: `scisumm:PATH` or `wikitext2:PATH`, or a Markdown file or a folder of such; several are read together.
-        view: what is left of the headings.
+        view: how headings are shown.
         strict: refuse a document without a section, and one that is there twice; else such are left out, with a warning
             that counts them. A copy would count twice, and be known to a tagger from which it is held out.
     """
@@ -108,7 +108,7 @@ def split_source(source: str) -> tuple[str | None, str]:
 
 @dataclass(frozen=True)
 class _Piece:
-    """What stands between two gaps."""
+    """The text between two gaps."""
 
     text: str
     units: tuple[Span, ...]
@@ -145,7 +145,7 @@ def view_of(document: Sectioned, view: View) -> HeadedDocument | None:
 
 
 def _has_paragraphs(document: Sectioned) -> bool:
-    """Whether any section has two passages, so that a gap between passages is more than a heading."""
+    """True if a section has two passages, so a gap between passages does not always mean a heading."""
     run = 0
     for part in document.parts:
         if isinstance(part, Passage):

@@ -3,14 +3,13 @@
 Conventions:
 
 - A document is a paper as Markdown: `# ` its title, `## ` each section's title, a section's sentences joined by a
-  blank, blank lines between. A section without a title goes on the one before it. White space inside a sentence or
-  title is one blank. Where a section's text begins with marks that Markdown would read as a heading, code or HTML, a
-  backslash stands before it, outside the sentence.
-- The data set's sentences are the units in which evidence is counted, and so is the paper's title, which citations
-  refer to as sentence 0.
-- A citing sentence (citance) is a question. One that is there several times for a paper, mostly because several
-  annotators labelled it, is one question with the evidence of all: copies would make intervals look too sure.
-- A citance with one label that the paper does not have is left out: what is left of its evidence would be a guess.
+  blank, blank lines between. A section without a title continues the one before it. White space inside a sentence or
+  title is one space. If a section's text begins with marks that Markdown would read as a heading, code or HTML, a
+  backslash precedes it, outside the sentence.
+- Evidence is counted in the sentences of the data set and in the paper's title, which citations call sentence 0.
+- A citing sentence (citance) is a question. A citance that occurs several times for a paper (mostly from several
+  annotators) is one question with the evidence of all, because copies would make intervals too narrow.
+- A citance with a label that the paper does not have is left out, because its evidence is incomplete.
 """
 
 import re
@@ -104,8 +103,8 @@ def read_scisumm(path: Path, name: str, split: SplitSentences = split_sentences)
     """Reads papers and citances in the order of their files; `REF.N` is the id of citance N of the file, from 1.
 
     Args:
-        path: a folder with cited_papers and citances, each as .jsonl.gz or .jsonl; or the file of papers, with that of
-            citances beside it.
+        path: a folder with cited_papers and citances, each as .jsonl.gz or .jsonl; or the file of papers; that of
+            citances is in the same folder.
         split: not used, as the data has its own sentences; here because all readers take it.
     """
     del split

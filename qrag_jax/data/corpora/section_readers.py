@@ -84,7 +84,7 @@ def markdown_parts(document: Document) -> Sectioned:
 
 
 def _leveled(parts: Sequence[Heading | Passage], *, opens: bool) -> tuple[Heading | Passage, ...]:
-    """The parts with the levels of `chunking/tree/boundaries.py:section_levels` in place of those written."""
+    """The parts with the levels of `chunking/tree/boundaries.py:section_levels` instead of the written ones."""
     heads = [part for part in parts if isinstance(part, Heading)]
     levels = iter(section_levels([head.level for head in heads], [head.title for head in heads], opens=opens))
     return tuple(replace(part, level=next(levels)) if isinstance(part, Heading) else part for part in parts)
@@ -146,8 +146,8 @@ def _sectioned(parts: Sequence[Heading | Passage]) -> Iterator[Sectioned]:
 def read_scisumm(path: str) -> Iterator[Sectioned]:
     """CL-SciSumm papers; units are the data's own sentences.
 
-    The data knows no paragraphs: all sentences of a section are one passage, and so are those of a section without a
-    title with the section before.
+    The data has no paragraphs: all sentences of a section are one passage; a section without a title joins the one
+    before.
 
     Args:
         path: a file of papers, or a folder with cited_papers and other_papers or one of them (.jsonl or .jsonl.gz).

@@ -3,9 +3,9 @@
 Conventions:
 
 - The evidence of a question are the sentences, by our splitter, that hold a character of its answer. Of several
-  annotated answers the place that most annotators chose counts; of places chosen equally often the first annotated.
-- An annotation whose text does not stand at its `answer_start` is ignored (the published files have a few); a question
-  that has no other is left out.
+  annotated answers, the place that most annotators chose counts; in a tie, the first.
+- An annotation whose text is not at its `answer_start` is ignored (the published files have a few); a question
+  without another one is left out.
 - Questions without answers (SQuAD 2.0) are left out.
 """
 
@@ -36,7 +36,7 @@ _WHAT = (
 
 @dataclass(frozen=True)
 class _Row:
-    """A question of the file, the paragraph that it was asked about, and where its place 0 stands in the document."""
+    """A question of the file, its paragraph, and the offset of that paragraph in the document."""
 
     where: str
     fields: Mapping[str, object]
@@ -86,7 +86,7 @@ def _articles(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
 
 
 def _join_article(article: Mapping[str, object], where: str) -> tuple[Document, list[_Row]]:
-    """The document of an article, and its questions as they stand in the file."""
+    """The document of an article, and its questions as in the file."""
     title = full_text(article.get("title"), "title", where)
     paragraphs = {
         f"{where}: paragraphs[{i}]": entry for i, entry in enumerate(entries(article, "paragraphs", (), where))

@@ -13,7 +13,7 @@ _GAP = " "  # as between two sentences: a blank line would show chunkers that re
 
 
 def named_rng(seed: int, *names: str) -> np.random.Generator:
-    """Random numbers that depend on the seed and on what they are for: a task draws the same beside any other task."""
+    """Random numbers that depend on the seed and a name, so a task draws the same whatever other tasks do."""
     digest = hashlib.sha256("\0".join([str(seed), *names]).encode("utf-8", "surrogatepass")).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))
 
@@ -21,14 +21,14 @@ def named_rng(seed: int, *names: str) -> np.random.Generator:
 def stitch(task: StudyTask, num_sentences: int, seed: int, split: SplitSentences) -> StudyTask:
     """The task over joined documents: in random order, with a blank between, until each has enough sentences.
 
-    A joined document is relevant if any of its parts is; evidence and sentences move along. Every document is a part of
-    exactly one. What is left at the end is one too, however short. `metadata["parts"]` of a joined document holds
-    (id, start, end) of each part.
+    A joined document is relevant if any of its parts is; evidence and sentences move along. Every document is a part
+    of exactly one joined document; the last one may be short. `metadata["parts"]` contains (id, start, end) of each
+    part.
 
     Args:
-        num_sentences: a joined document ends with the part that brings it to at least so many.
+        num_sentences: a joined document ends with the part that brings it to at least this number.
         seed: of the order, together with the name of the task.
-        split: counts the sentences of a part; where the task has sentences of its own, these count.
+        split: counts the sentences of a part, unless the task has sentences.
     """
     order = named_rng(seed, task.name, "stitch").permutation(len(task.documents))
     shuffled = [task.documents[i] for i in order]

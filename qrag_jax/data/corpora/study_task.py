@@ -1,4 +1,4 @@
-"""What a study of chunkers asks: documents, questions, and where in the documents their answers stand."""
+"""A task of a study: documents, questions, and the places of their answers in the documents."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class StudyQuestion:
 
     Attributes:
         id: distinct in its task, not empty.
-        text: what is asked.
+        text: of the question.
         relevant: ids of the documents that answer it, at least one, each once.
         evidence: the characters that answer it; empty where only documents are labelled.
         answers: reference answers, for answer generation; may be empty.
@@ -50,7 +50,7 @@ class StudyTask:
             the data set where it has its own, else those of our splitter.
         sections: (first character, level from 1) of the sections of documents whose headings are not in the text, by
             document id; empty where they are, or are not known.
-        left_out: reason -> how many questions the data could not give, or of what else the reason says that it counts.
+        left_out: reason -> number of omitted questions, or of other things that the reason names.
     """
 
     name: str

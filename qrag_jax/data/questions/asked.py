@@ -16,7 +16,7 @@ _LONGEST_LINE = 1 << 20  # bytes of a line of standard input
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, the id that its line gives it, None where it gives none, and `file:line` where it stands in one."""
+    """A question, the id from its line (or None), and its `file:line` if it comes from a file."""
 
     question: str
     id: str | None = None

@@ -1,10 +1,9 @@
 """Readers of HotpotQA, MuSiQue and 2WikiMultihopQA in their own layouts and those of the Hugging Face hub.
 
-A chunk is one paragraph under its title, `TITLE: PARAGRAPH`, every run of white space one blank; a paragraph without
-text is its title alone, one without title its text alone. Chunks stand in the order of the data, so that chunk i is
-paragraph i, with one exception: a paragraph that repeats a *gold* paragraph word for word is left out, because a
-retriever that picks either copy has found the fact, and two gold copies would ask for two picks. Repeated distractors
-stay.
+A chunk is one paragraph under its title, `TITLE: PARAGRAPH`, with white space reduced to single spaces; a paragraph
+without text is its title, one without title its text. Chunks are in the order of the data, so chunk i is paragraph i,
+with one exception: a paragraph that repeats a *gold* paragraph word for word is left out, because either copy
+answers, and two gold copies would need two picks. Repeated distractors stay.
 
 Questions that cannot be posed are left out and counted; questions whose labels are broken in part are kept and counted.
 """
@@ -46,7 +45,7 @@ _MUSIQUE = (
 
 @dataclass(frozen=True)
 class MultihopSet:
-    """Questions over titled paragraphs, with what was wrong with the data.
+    """Questions over titled paragraphs, with the problems of the data.
 
     Attributes:
         examples: at least one; each has at least one gold chunk.
@@ -103,7 +102,7 @@ READERS: Mapping[str, Callable[[str | Path], MultihopSet]] = MappingProxyType(
 
 
 def describe(name: str, read: MultihopSet) -> str:
-    """One line: questions, chunks and gold chunks a question (mean and range), what was left out or odd and why."""
+    """One line: questions, chunks and gold chunks per question (mean and range), and omissions with their reasons."""
     chunks = _mean_and_range([len(example.chunks) for example in read.examples])
     gold = _mean_and_range([len(example.gold) for example in read.examples])
     line = f"{name}: {len(read.examples)} questions, chunks a question {chunks}, gold a question {gold}"
@@ -125,7 +124,7 @@ def _counts(reasons: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class _Posed:
-    """All paragraphs of a question as chunk texts, their titles, which are gold, and what is odd about the labels."""
+    """All paragraphs of a question as chunk texts, their titles, the gold ones, and problems of the labels."""
 
     paragraphs: list[str]
     titles: list[str]
@@ -191,7 +190,8 @@ def _example(row: Mapping, where: str, default_id: str, posed: _Posed) -> tuple[
 
 
 def _answers(row: Mapping, where: str) -> tuple[str, ...]:
-    """All answers that count as right, in the order of the row, each once; what is no text is taken as its JSON."""
+    """All answers that count as right, in the order of the row, each once; a value that is not a string is taken as
+    its JSON."""
     aliases = row.get("answer_aliases")
     if not (aliases is None or (isinstance(aliases, list) and all(isinstance(alias, str) for alias in aliases))):
         raise must_be(where, "answer_aliases", "a list of texts", aliases)

@@ -64,8 +64,9 @@ def compose(
 ) -> Composed:
     """Hides the facts of `stories[story_ids]` in real sentences, `num_chunks` chunks a context.
 
-    Facts keep their order and stand at positions drawn without replacement, uniformly over all subsets. The other
-    places hold runs of up to `run_length` consecutive sentences of one document, read on past the facts between them;
+    Facts keep their order and get positions drawn without replacement, uniformly over all subsets. The other places
+    contain runs of up to `run_length` consecutive sentences of one document, which continue after the facts between
+    them;
     a run starts at a uniformly drawn sentence (so a document is drawn in proportion to its length) and ends early
     with its document.
 

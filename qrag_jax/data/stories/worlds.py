@@ -47,7 +47,7 @@ def simulate_stories(
     Args:
         num_facts: supporting facts per question: 1, 2 or 3.
         num_questions: number of questions to return.
-        questions_per_story: a story goes on after a question until it has asked this many.
+        questions_per_story: a story continues until it has asked this many questions.
         max_facts: leave out questions over more facts than this; `Stories.num_left_out` counts them.
     """
     _check_arguments(num_facts, num_questions, split, questions_per_story, max_facts)
@@ -92,7 +92,7 @@ _MOVE, _GET, _DROP = range(3)
 
 
 class _World:
-    """One story: where everybody and everything is, what was told so far, and what can be asked about it."""
+    """One story: the place of each person and object, the facts so far, and the possible questions."""
 
     def __init__(self, vocabulary: WorldVocabulary, language: Language, num_facts: int, rng: random.Random) -> None:
         self.vocabulary, self.language, self.num_facts, self.rng = vocabulary, language, num_facts, rng

@@ -26,7 +26,7 @@ ROWS = (1, 8)
 
 @dataclass(frozen=True)
 class Work:
-    """What a round does: `rows` prompts of `prompt_tokens` at once, and `answer_tokens` to each."""
+    """The work of a round: `rows` prompts of `prompt_tokens` together, and `answer_tokens` for each."""
 
     rows: int
     prompt_tokens: int
@@ -60,7 +60,7 @@ class Speed:
 
     Attributes:
         work: of each.
-        first: the one that compiles, or loads what was compiled before.
+        first: the round that compiles, or loads compiled programs.
         rounds: those that count.
     """
 
@@ -85,11 +85,11 @@ class Speed:
 
     @property
     def compile_seconds(self) -> float:
-        """What the first round took longer."""
+        """The additional seconds of the first round."""
         return max(0.0, self.first.seconds - self.seconds)
 
     def seconds_of(self, num_prompts: int) -> float:
-        """What so many prompts would take at this speed, as many at once as here."""
+        """The seconds of N prompts at this speed, with the same batch size."""
         return self.seconds * num_prompts / self.work.rows
 
 
@@ -106,7 +106,7 @@ def measure_speeds(
     Args:
         decoding: the decoder; its batch size is at least the rows of every kind.
         num_rounds: that count, of each kind.
-        progress: told how many of how many rounds are done, those that do not count among them.
+        progress: called with (rounds done, of), including the warm-up.
         now: clock in seconds.
     """
     if num_rounds < 1:

@@ -1,9 +1,9 @@
 """Prompts of token ids to answers: prompts read in chunks, then several tokens a call on the device, many rows at once.
 
-A batch has a fixed number of rows and one cache. All rows write the same slot, so a row whose answer is over can be
-given a new prompt at any time: the prompt is read into a cache of its own and moved to where the others are. When the
-last slot is reached, all rows move left by the padding that they have in common. What was read is kept for a while: a
-prompt that begins with the same tokens goes on from there (`scheduling.py`).
+A batch has a fixed number of rows and one cache. All rows write the same slot, so a row with a finished answer can
+get a new prompt at any time: the prompt is read into a separate cache and moved to the position of the others. At the
+last slot, all rows move left by their common padding. Prompts are kept for a while: a later prompt that begins with
+the same tokens continues from there (`scheduling.py`).
 
 Shapes are few: the size of the cache, the number of rows and the length of chunks come from short lists
 (`scheduling.py`), so nothing is compiled for one prompt.
@@ -262,7 +262,7 @@ class _Batch:
         return read
 
     def _constraint(self, rows: slice) -> Constraint | None:
-        """What these rows are held to; None where no prompt of the call has a grammar."""
+        """The constraint of these rows; None if no prompt of the call has a grammar."""
         return None if self._joined is None else self._joined.constraint(self._where[rows])
 
     def _follow(self, rows: slice, where: Where | None) -> None:
@@ -354,8 +354,8 @@ def make_decoder(
         compute_dtype: of matrix products and cache; None is that of the norms, which is that of the parameters.
         mesh: with an axis "model", which the parameters are split over; not those that are kept in blocks.
         cache_bytes: most memory of a batch's cache; where a batch needs more it has fewer rows, at least one.
-        prefix_bytes: most memory of prompts that are kept after they were read, beside that: a later prompt that begins
-            with the same tokens reads only what is new. 0 keeps none; None is 512 MiB, and what is larger is not kept.
+        prefix_bytes: most additional memory of kept prompts: a later prompt that begins with the same tokens reads
+            only the rest. 0 keeps none; None is 512 MiB; larger prompts are not kept.
     """
     most = loaded.config.max_positions
     window = most if window is None else window

@@ -1,4 +1,5 @@
-"""Memory: what a decoder takes, what this machine has left, and a word before a model is loaded that is beyond it."""
+"""Memory: the need of a decoder, the free memory of this machine, and an error before a model that does not fit is
+loaded."""
 
 import contextlib
 import ctypes
@@ -45,7 +46,7 @@ def loading_bytes(config: DecoderConfig, storage: Storage, kinds: Mapping[str, s
 
 
 def cache_bytes(config: DecoderConfig, rows: int, size: int, dtype: ComputeDtype) -> int:
-    """What keys and values of `rows` rows of `size` slots take."""
+    """Bytes of the keys and values of `rows` rows of `size` slots."""
     shapes = jax.eval_shape(lambda: init_cache(config, rows, size, dtype))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
@@ -57,7 +58,8 @@ def check_memory(
     cache: int = 0,
     kinds: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuses a model that this machine cannot hold; where nothing tells what it has, and on accelerators, none is.
+    """Raises an error for a model that does not fit into this machine's memory; never on accelerators or if the
+    memory is unknown.
 
     Args:
         source: names it in the error.
@@ -86,7 +88,7 @@ def available_bytes(root: Path = _ROOT) -> int | None:
     Files that are cached count as free. None where there is no /proc/meminfo.
 
     Args:
-        root: where `proc` and `sys` lie.
+        root: folder of `proc` and `sys`.
     """
     found = re.search(r"^MemAvailable:\s+(\d+) kB", _text(root / "proc/meminfo"), re.M)
     if found is None:
@@ -95,7 +97,7 @@ def available_bytes(root: Path = _ROOT) -> int | None:
 
 
 def resident_bytes(root: Path = _ROOT) -> tuple[int, int] | None:
-    """What this process holds in memory, and the most that it ever held; None where no /proc tells."""
+    """The resident bytes of this process now and at most; None without /proc."""
     status = _text(root / "proc/self/status")
     found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.M))
     return (int(found["VmRSS"]) * 1024, int(found["VmHWM"]) * 1024) if len(found) == 2 else None

@@ -1,7 +1,7 @@
 """Text to the token ids of a decoder and back, through `tokenizers`.
 
 Text that comes from a user or a document may spell a special token, such as the one that ends a turn of a
-conversation. Whether it counts as one is the caller's word in every call.
+conversation. The caller decides in every call whether it counts as one.
 """
 
 import json
@@ -21,7 +21,7 @@ from qrag_jax.types import InputError, UsageError
 class DecoderTokenizer:
     """The tokenizer of a decoder. Immutable; safe to share.
 
-    It adds nothing of its own: what opens a conversation stands in the chat template.
+    It adds no tokens: the chat template contains those that open a conversation.
 
     Attributes:
         vocab_size: number of ids, added tokens counted.

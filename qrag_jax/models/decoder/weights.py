@@ -1,7 +1,7 @@
 """Decoders with their tokenizers from and to disk: folders of safetensors, one file or sharded, and GGUF files.
 
-No pickle, no torch. All that a file says of itself is checked: headers, every name, shape and dtype, that all numbers
-are finite. A bit that flipped inside the numbers mostly leaves finite ones: it changes the fingerprint.
+No pickle, no torch. Headers, every name, shape and dtype are checked, and all numbers must be finite. A flipped bit
+inside the numbers mostly leaves finite ones; it changes the fingerprint.
 """
 
 import hashlib
@@ -156,7 +156,7 @@ def _check_vocab(config: DecoderConfig, tokenizer: DecoderTokenizer, path: Path)
 
 
 def _fingerprint(files: list[Path]) -> str:
-    """Of files that lie in one folder."""
+    """The fingerprint of files in one folder."""
     lines = [f"{path.name} {sha256_of(path)}\n" for path in files]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

@@ -59,7 +59,7 @@ _BLOCK_COST = 40
 
 @dataclass(frozen=True)
 class EmbedCounts:
-    """What an embedder has read so far: texts, their tokens within the window, and what was cut."""
+    """Counts of an embedder so far: texts, their tokens within the window, and cut texts."""
 
     num_texts: int = 0
     num_tokens: int = 0
@@ -91,7 +91,7 @@ class TextEmbedder:
         dim: size of a vector.
         window: most tokens of a text, special tokens counted.
         lengths: in tokens, that rows are padded to, shortest first; each is compiled for when it comes up.
-        counts: what was read so far, cut tokens among them.
+        counts: texts and tokens read so far, with cut ones.
     """
 
     def __init__(self, loaded: LoadedEncoder, window: int, tokens_per_block: int, long_texts: LongTexts) -> None:
@@ -122,7 +122,7 @@ class TextEmbedder:
         """Vectors of texts, float32 [n, dim], in the order given.
 
         An empty text is allowed: its vector is that of `[CLS] [SEP]`. Texts beyond the window are cut and counted in
-        `counts`, or refused, as `make_embedder` was told.
+        `counts`, or raise an error, as set in `make_embedder`.
 
         Args:
             texts: any number of texts, none among them.
@@ -234,7 +234,7 @@ def make_embedder(
 
     Args:
         loaded: the encoder; its parameters are put on the default device once.
-        window: most tokens of a text, special tokens counted; None takes what the encoder's folder asks for (256 for
+        window: most tokens of a text, with special tokens; None takes the setting of the encoder's folder (256 for
             MiniLM, as in sentence-transformers), else all its positions.
         tokens_per_block: tokens computed at once; None is `default_tokens_per_block`.
         long_texts: "cut" cuts at the window and counts, "error" refuses such texts with InputError.

@@ -68,7 +68,7 @@ def export_sentence_transformer(
         folder: made when it is not there; files of the same names are replaced.
         window: longest text in tokens, special tokens counted; None is all positions. sentence-transformers cuts
             longer texts without counting.
-        pooler: tensors of the base model's pooler (`LoadedEncoder.pooler`); None writes zeros and the card says so.
+        pooler: tensors of the base model's pooler (`LoadedEncoder.pooler`); None writes zeros, and the card says so.
         base: name of the model that these weights come from, for the card.
         notes: further paragraphs for the card.
     """
@@ -146,7 +146,7 @@ def _settings() -> dict[str, Any]:
 
 
 def _facts(config: EncoderConfig, base: str | None, has_pooler: bool) -> list[str]:
-    """What the card says of weights and vectors, one line each."""
+    """Lines of the card about weights and vectors."""
     kind = "L2-normalised " if config.normalize else ""
     shape = f"{_NAMES[config.family]}, {config.num_layers} layers of {config.hidden_size}, {config.pooling} pooling"
     facts = [f"{shape}, {kind}vectors, dot product"]
@@ -182,7 +182,7 @@ def _router_card(
 
 
 def _card(title: str, purpose: str, facts: Sequence[str], usage: Sequence[str], limits: Sequence[str]) -> str:
-    """A model card: what it is, facts, how to use it, what it does not carry."""
+    """A model card: description, facts, use, and missing parts."""
     tags = ("sentence-transformers", "feature-extraction", "retrieval", "qrag_jax")
     header = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "tags:"]
     load = ["from sentence_transformers import SentenceTransformer", "", 'model = SentenceTransformer("THIS_FOLDER")']

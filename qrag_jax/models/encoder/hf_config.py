@@ -76,7 +76,7 @@ def read_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_complete(values: Mapping[str, Any]) -> bool:
-    """Whether a file leaves nothing to defaults, and all is of the type that transformers wants."""
+    """True if a file sets all values, each of the type that transformers expects."""
     needed = {*_READ} - ({_TYPES} if values["model_type"] == "mpnet" else {_BUCKETS})
     of_types = type(values.get("layer_norm_eps")) is float and type(values.get("hidden_act")) is str
     return needed <= {*values} and of_types and type(values["pad_token_id"]) is int
@@ -135,7 +135,7 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
 def _read_pooling(folder: Path) -> tuple[Pooling, bool]:
     """Pooling and L2 normalisation as `modules.json` and the pooling module's `config.json` state them.
 
-    One tower of a Router has them beside its folder.
+    One tower of a Router has them next to its folder.
     """
     route = folder.name.removesuffix("_0_Transformer")
     router_path, modules_path = folder.parent / "router_config.json", folder / "modules.json"
@@ -155,7 +155,7 @@ def _read_pooling(folder: Path) -> tuple[Pooling, bool]:
 
 
 def _pooling_of_modules(path: Path, modules: Sequence[Mapping[str, Any]]) -> tuple[Pooling, bool]:
-    """What the modules that the file lists do to token vectors; their folders are beside it."""
+    """The pooling by the modules that the file lists; their folders are next to it."""
     pooling: Pooling = "mean"
     normalize = False
     for module in modules:

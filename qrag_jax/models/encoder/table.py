@@ -114,7 +114,7 @@ def params_from_rows(
         tensors: each is asked for once and let go, so a mapping that reads them from a file holds few at a time: a
             thread a core takes them.
         ignored: names that may be there and are not read.
-        make: another way to a parameter, asked first: gives it and what is wrong with it, or None where it has none.
+        make: called first for each parameter: returns it with its problem, or None to use the table.
     """
     problems = []
     missing = [row.name for row in rows if row.name not in tensors]
@@ -144,7 +144,7 @@ def params_from_rows(
 
 
 def read_row(row: TensorRow, tensor: np.ndarray, dtype: DTypeLike) -> tuple[np.ndarray | None, str | None]:
-    """A tensor as a parameter, and what is wrong with it."""
+    """A tensor as a parameter, and its problem."""
     if problem := tensor_problem(row.name, tensor, row.shape):
         return None, problem
     # A copy in any case: the tensor may be a view of a file.
@@ -180,7 +180,7 @@ def tensors_from_rows(
 
 
 def tensor_problem(name: str, tensor: np.ndarray, shape: tuple[int, ...]) -> str | None:
-    """What is wrong with a tensor; None if nothing."""
+    """The problem of a tensor, or None."""
     if tensor.shape != shape:
         return f"{name}: shape {tensor.shape}, needed {shape}"
     if tensor.dtype.kind != "f" and tensor.dtype.name != "bfloat16":

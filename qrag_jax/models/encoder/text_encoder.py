@@ -1,13 +1,13 @@
 """Text encoders in flax linen: embeddings, post-norm layers, pooling. BERT, RoBERTa, XLM-RoBERTa and MPNet.
 
-Parameters are float32. `Compute` says what the layers compute in: with bfloat16 the matrix products are bfloat16, while
-softmax, norms' statistics, pooling and the vectors that come out stay float32.
+Parameters are float32. `Compute` sets the precision of the layers: with bfloat16, the matrix products are bfloat16;
+softmax, statistics of norms, pooling and the output stay float32.
 
 There is no dropout: training and inference run the same deterministic function (the authors of Q-RAG left dropout on
 in policy, critic and target; ours is off everywhere).
 
-RoBERTa counts positions, MPNet adds buckets of relative distance. Short rows of tokens are laid side by side in wider
-ones, so that an encoder computes hardly any padding.
+RoBERTa counts positions, MPNet adds buckets of relative distance. Short rows of tokens are packed side by side into
+wider ones, so an encoder computes little padding.
 """
 
 from collections.abc import Callable, Mapping
@@ -103,7 +103,7 @@ def max_members(width: int) -> int:
 
 
 def num_packed_rows(num_rows: int, width: int) -> int:
-    """Packed rows that n rows of `width` places need at most: what is known before their lengths are."""
+    """The largest number of packed rows that n rows of `width` places need, whatever their lengths."""
     wide = packed_width(width)
     return -(-num_rows // min(wide // width, max_members(wide)))
 
@@ -111,8 +111,8 @@ def num_packed_rows(num_rows: int, width: int) -> int:
 def pack_rows(lengths: Int[Array, " n"], width: int) -> Packing:
     """Fills packed rows in order: a row that does not fit any more begins the next one.
 
-    Which rows begin one is a chain, `next(i)` = first row that does not fit beside row i; who is on the chain is found
-    by doubling, so that no device walks it step by step.
+    The first rows of packed rows form a chain, `next(i)` = first row that does not fit next to row i. Doubling finds
+    the chain, so no device follows it step by step.
 
     Args:
         lengths: real tokens of each row, at its beginning.
@@ -157,8 +157,8 @@ class Compute:
     """How a network computes, which changes no parameter.
 
     Attributes:
-        dtype: of matrix products and activations; parameters, optimiser and what comes out of a tower are float32.
-        remat: recompute each encoder layer in the backward pass, in place of keeping its activations.
+        dtype: of matrix products and activations; parameters, optimiser and the output of a tower are float32.
+        remat: recompute each encoder layer in the backward pass instead of storing its activations.
     """
 
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -250,7 +250,7 @@ class Encoder(nn.Module):
         """Encodes padded token rows.
 
         Args:
-            tokens: token ids in [0, vocab_size); what stands at invalid positions has no effect on valid ones.
+            tokens: token ids in [0, vocab_size); values at invalid positions do not affect valid ones.
             valid: True at tokens, False at padding.
         """
         return self.contextualise(self.embed(tokens, self.places(tokens)), valid[:, None])

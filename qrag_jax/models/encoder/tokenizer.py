@@ -1,11 +1,11 @@
 """Text to token tables through `tokenizers`, with the window as a parameter and every cut counted.
 
-Tokenizer files carry truncation and padding of their own (MiniLM's cuts at 128 tokens and pads to 128): both are
-switched off here, so that no text is ever cut silently by the file.
+Tokenizer files contain truncation and padding (MiniLM's cuts at 128 tokens and pads to 128). Both are switched off
+here, so the file never cuts a text silently.
 
 A row is `[CLS] text [SEP]`. RoBERTa, XLM-RoBERTa and MPNet call these two <s> and </s>; we say [CLS] and [SEP] of all.
 
-`SpecialTokens` names the tokens that open a row, end it, pad it and stand for unknown words.
+`SpecialTokens` names the tokens that begin, end and pad a row, and the one for unknown words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,8 +43,8 @@ def find_special_tokens(
 ) -> dict[str, tuple[str, int]]:
     """The special token and its id for each of `ROLES`.
 
-    What the tokenizer puts around a text counts more than any name, then names, then what is usual. That a token is in
-    the vocabulary says nothing: MPNet's holds BERT's special tokens beside its own.
+    The tokens that the tokenizer puts around a text decide first, then names, then the usual ones. Being in the
+    vocabulary is not enough: MPNet's vocabulary contains BERT's special tokens too.
 
     Args:
         padding: the padding section of its file, which names the padding token.
@@ -119,7 +119,7 @@ class TextTokenizer:
         """Copies `tokenizer` and switches its truncation and padding off.
 
         Args:
-            tokenizer: of the `tokenizers` library. What it puts around a text are [CLS] and [SEP].
+            tokenizer: of the `tokenizers` library. The tokens that it puts around a text are [CLS] and [SEP].
             names: special tokens by role, as far as `tokenizer_config.json` has them.
         """
         check_ids(tokenizer, source)
@@ -136,7 +136,7 @@ class TextTokenizer:
 
     @classmethod
     def from_file(cls, path: str | Path) -> "TextTokenizer":
-        """Reads a `tokenizer.json`, and names of special tokens from a `tokenizer_config.json` beside it."""
+        """Reads a `tokenizer.json`, and names of special tokens from the `tokenizer_config.json` of the same folder."""
         path = Path(path)
         if not path.is_file():
             raise InputError("no such tokenizer file (a tokenizer.json of the `tokenizers` library)", file=path)
@@ -178,7 +178,7 @@ class TextTokenizer:
             texts: the texts; an empty one becomes `[CLS] [SEP]`.
             window: most tokens of a row, special tokens counted. The end of a longer text is cut and counted.
             strict: a longer text is an error instead.
-            name: what the texts are, for the error ("question").
+            name: of the kind of text, for the error ("question").
             length: pad to this many tokens instead of to the longest row; at least `window` of them are needed when a
                 text can be that long.
         """

@@ -1,9 +1,8 @@
 """Encoders from and to folders: `config.json`, `model.safetensors`, `tokenizer.json` and the pooling files.
 
-Only safetensors are read: no pickle, no torch. All that a file says of itself is checked: the header, every name, shape
-and dtype, that all numbers are finite. A bit that flipped inside the numbers mostly leaves finite ones and can only be
-found by a hash: the embedded package has one pinned (`sources`), and a folder with a manifest of ours is compared with
-it; a file from elsewhere has none.
+Only safetensors are read: no pickle, no torch. The header, every name, shape and dtype are checked, and all numbers
+must be finite. A flipped bit inside the numbers mostly leaves finite ones, and only a hash finds it: that of the
+embedded package is pinned (`sources`), and a folder with our manifest is compared with it; other files have no hash.
 """
 
 from collections.abc import Mapping
@@ -84,9 +83,9 @@ def load_encoder(
     Args:
         source: "minilm" (the embedded package), a local folder, or a hub id.
         num_layers: keep the first layers only; None keeps all.
-        pooling: in place of what the folder says.
-        normalize: in place of what the folder says.
-        activation: in place of what the folder says; "gelu_tanh" for exact-gelu weights changes vectors slightly.
+        pooling: replaces the setting of the folder.
+        normalize: replaces the setting of the folder.
+        activation: replaces the setting of the folder; "gelu_tanh" for exact-gelu weights changes vectors slightly.
         revision: commit or tag of a hub id.
 
     Raises:
@@ -172,7 +171,7 @@ def save_encoder(
 ) -> Path:
     """Writes a folder that `load_encoder` reads back bit for bit, and that sentence-transformers loads.
 
-    The folder stands alone: nothing refers to where the weights came from. Float32 safetensors.
+    The folder is complete: nothing refers to the source of the weights. Float32 safetensors.
 
     Args:
         folder: made when it is not there; files of the same names are replaced.

@@ -1,7 +1,7 @@
 """The features of every gap of a document: vectors around it, how alike both sides are, what can be seen of the text.
 
-Host side, NumPy. Gap g lies between sentences g and g + 1, so a document of n sentences has n - 1. Nothing of one
-document enters the features of another, but what was learned of the training documents (`Basis`).
+Host side, NumPy. Gap g is between sentences g and g + 1, so a document of n sentences has n - 1 gaps. The features of
+a document depend on that document and on the basis learned from the training documents (`Basis`).
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _TINY = 1e-9
 
 
 class Gaps(NamedTuple):
-    """What a tagger reads of the gaps of one document, or of several one after the other.
+    """The inputs of a tagger for the gaps of one document, or of several in sequence.
 
     Attributes:
         features: float32 [gaps, features].
@@ -46,13 +46,13 @@ class Gaps(NamedTuple):
 
 @dataclass(frozen=True)
 class Basis:
-    """What is learned of the training documents without their headings.
+    """Statistics of the training documents, learned without their headings.
 
     Attributes:
         centre: mean of the sentence vectors, [dim].
         components: their principal components, [dim, components].
         mean: of the features, [features].
-        std: likewise their standard deviation, positive.
+        std: their standard deviation, positive.
     """
 
     centre: Float[np.ndarray, " dim"]
@@ -82,7 +82,7 @@ def principal_components(
 def text_gaps(
     texts: Sequence[str], starts: Bool[np.ndarray, " sentences"], vectors: Float[np.ndarray, "sentences dim"]
 ) -> Gaps:
-    """What can be told of one document without any other one: all features but the components of its vectors.
+    """All features of a document that need no other document: all except the components of its vectors.
 
     Args:
         starts: which of them begin a paragraph.
@@ -142,8 +142,8 @@ def cohesion_columns(vectors: Float[np.ndarray, "sentences dim"]) -> Float[np.nd
 
         cos_b(i) = cosine of  sum v[i - b .. i - 1]  and  sum v[i .. i + b - 1],   b of `BLOCKS`
 
-    For each b the cosine, the same in standard deviations of this document, and its depth: how far the largest ones
-    within b (at least 2) gaps on either side stand above it together (Hearst 1997). Then cosines of the sentence, and
+    For each b the cosine, the same in standard deviations of this document, and its depth: the sum of the differences
+    to the largest ones within b (at least 2) gaps on either side (Hearst 1997). Then cosines of the sentence, and
     of the one before it, with the whole document, its opening, and the sentences around.
     """
     n = len(vectors)
@@ -171,13 +171,13 @@ def _depth(cosine: Float[np.ndarray, " sentences"], reach: int) -> Float[np.ndar
 
 
 def _cosines(a: Float[np.ndarray, "sentences dim"], b: Float[np.ndarray, "*rows dim"]) -> np.ndarray:
-    """Of rows, or of rows and one vector; 0 beside a zero vector."""
+    """Cosines of rows, or of rows and one vector; 0 with a zero vector."""
     norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
     return np.einsum("nd,nd->n", a, np.broadcast_to(b, a.shape)) / np.maximum(norms, _TINY)
 
 
 def _num_columns() -> int:
-    """Of the columns that are no components."""
+    """The number of columns that are not components."""
     two = ["", ""]
     parts = [cohesion_columns(np.ones((2, 1))), word_columns(two), sentence_columns(two), place_columns(2)]
     return sum(part.shape[1] for part in [*parts, paragraph_columns(np.array([True, True]))])

@@ -61,7 +61,7 @@ def document_gaps(texts: Sequence[SentenceText], embed: Embed, tagger: Tagger) -
 
 
 def read_gaps(text: SentenceText, vectors: Float[np.ndarray, "sentences dim"]) -> Gaps:
-    """What can be told of a document without any other one (`models/tagger/features.py:text_gaps`)."""
+    """The features of a document that need no other one (`models/tagger/features.py:text_gaps`)."""
     return text_gaps(text.texts(), starts_paragraph(text), vectors)
 
 
@@ -85,7 +85,7 @@ def probabilities(
 
 
 def _tag_block(params: Mapping[str, np.ndarray], features: np.ndarray, cues: np.ndarray, at: int) -> np.ndarray:
-    """Of up to `_GAPS_AT_A_TIME` gaps, filled up to as many: one shape for all documents."""
+    """Tags up to `_GAPS_AT_A_TIME` gaps, padded to that number: one shape for all documents."""
     own = [np.asarray(rows[at : at + _GAPS_AT_A_TIME]) for rows in (features, cues)]
     number = len(own[0])
     full = [np.concatenate([rows, np.zeros((_GAPS_AT_A_TIME - number, rows.shape[1]), rows.dtype)]) for rows in own]
@@ -107,7 +107,7 @@ def points_of(rows: Float[np.ndarray, "gaps classes"], threshold: float) -> list
 
 
 def _groups(texts: Sequence[SentenceText]) -> Iterator[Sequence[SentenceText]]:
-    """Whole documents, so many that their sentences fill batches and their vectors take little memory."""
+    """Groups of whole documents whose sentences fill batches and whose vectors take little memory."""
     first, size = 0, 0
     for number, text in enumerate(texts):
         size += len(text)

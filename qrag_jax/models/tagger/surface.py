@@ -1,4 +1,4 @@
-"""What can be seen of sentences without a vector: marks and words, where each stands, paragraphs, words that come back.
+"""Features of sentences without vectors: marks and words, positions, paragraphs, repeated words.
 
 Host side, NumPy and `str`. All functions read one document, rows are its sentences, and none looks at another document.
 """
@@ -70,7 +70,7 @@ class _Sentence:
         return self.words[0].lower() if self.words else ""
 
     def share(self, holds: Callable[[str], bool]) -> float:
-        """Of the characters."""
+        """Share of the characters."""
         return sum(map(holds, self.text)) / max(len(self.text), 1)
 
 
@@ -129,7 +129,8 @@ def shifted(rows: Float[np.ndarray, "sentences columns"], by: int) -> Float[np.n
 
 
 def place_columns(num_sentences: int) -> Float[np.ndarray, "sentences columns"]:
-    """Where each sentence stands: its share of the document, numbers from both ends, each of the outer ones alone."""
+    """The position of each sentence: its share of the document, numbers from both ends, and indicators of the outer
+    ones."""
     n = num_sentences
     i = np.arange(n)
     left = n - 1 - i
@@ -145,7 +146,7 @@ def place_columns(num_sentences: int) -> Float[np.ndarray, "sentences columns"]:
 def paragraph_columns(starts: Bool[np.ndarray, " sentences"]) -> Float[np.ndarray, "sentences columns"]:
     """Paragraph starts, and the sentences of the paragraph that ends and of the one that begins.
 
-    All zeros where only the first sentence begins one: such a document has no paragraphs.
+    All zeros if only the first sentence begins a paragraph: such a document has no paragraphs.
 
     Args:
         starts: which sentences begin a paragraph (`chunking/tree/boundaries.py:starts_paragraph`).

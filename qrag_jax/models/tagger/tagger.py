@@ -72,7 +72,7 @@ _MAX_BYTES = 2**24
 
 @dataclass(frozen=True)
 class Tagger:
-    """What finds the sections of texts from the vectors of one encoder.
+    """Finds the sections of texts from the vectors of one encoder.
 
     Attributes:
         params: of `network.init`, float32 arrays.
@@ -80,7 +80,7 @@ class Tagger:
         threshold: a section begins where the probability that one does is above it, in (0, 1).
         fingerprint: of the encoder whose vectors it was trained on.
         encoder: where that encoder comes from, as `load_encoder` takes it.
-        trained_on: what the documents were.
+        trained_on: description of the documents.
     """
 
     params: Mapping[str, np.ndarray]
@@ -122,13 +122,13 @@ def tagger_arrays(tagger: Tagger) -> dict[str, np.ndarray]:
 
 
 def describe_tagger(tagger: Tagger) -> dict[str, Any]:
-    """What else there is to a tagger, as JSON values."""
+    """The other fields of a tagger, as JSON values."""
     known = {"kind": KIND, "format": _FORMAT, "threshold": tagger.threshold, "fingerprint": tagger.fingerprint}
     return known | {"encoder": tagger.encoder, "trained_on": dict(tagger.trained_on)}
 
 
 def tagger_sha256(tagger: Tagger) -> str:
-    """Tells taggers apart: of all that one has learned, hexadecimal; what it was trained on counts for nothing."""
+    """Identifies a tagger: hexadecimal digest of its learned values, without the description of its training data."""
     digest = hashlib.sha256(f"{tagger.fingerprint} {tagger.threshold!r}".encode())
     for name, array in sorted(tagger_arrays(tagger).items()):
         digest.update(f"{name} {array.shape}".encode())
@@ -163,7 +163,7 @@ def _from_file(content: bytes, where: str) -> Tagger:
 
 
 def _checked(arrays: Mapping[str, Any], about: Any, where: str) -> Tagger:
-    """The tagger of what was read, which may be anything."""
+    """The tagger from the values of a file, which may be arbitrary."""
     if faults := _faults(arrays, about):
         raise InputError(f"damaged: {'; '.join(faults)}; copy it again, or train it anew", file=where)
     read = {name: np.asarray(arrays[name], np.float32) for name in (*_BASIS, *_PARAMS)}

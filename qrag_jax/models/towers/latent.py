@@ -24,13 +24,13 @@ from qrag_jax.types import UsageError, check_fields
 class LatentConfig:
     """Sizes of the latent towers.
 
-    `residual` starts from what the vectors know: a tower adds a correction, at first zero, to the standardised vector
-    of the question or the chunk, so that fresh Q values are the similarity of both. It needs `dim` to be the width of
-    the vectors. Right for few questions; with many, towers of their own `dim` learn faster and score more cheaply.
+    `residual` starts from the similarity of the vectors: a tower adds a correction, at first zero, to the
+    standardised vector of the question or the chunk. It needs `dim` to be the width of the vectors. It suits few
+    questions; with many, towers with a separate `dim` learn faster and score at lower cost.
 
     `prior` starts from a search in several steps (`prior.make_prior_network`): similarity to the question and, `beta`
-    times, to the chunks taken so far, which positions do not turn. What is learned besides are corrections of rank
-    `prior_rank` and `dim` components that positions turn.
+    times, to the chunks taken so far, without rotation by positions. The towers learn corrections of rank
+    `prior_rank` and `dim` components that positions rotate.
 
     Raises:
         UsageError: a size below 1, a width that does not split into heads, or two starts at once.

@@ -1,6 +1,6 @@
 """Latent towers that start as a search in several steps (ours), and learn what to change of it.
 
-For few questions: what the encoder knows of similarity is not learned anew, and an untrained run is a retriever.
+For few questions: the similarity of the encoder need not be learned, and an untrained run is already a retriever.
 """
 
 from typing import cast
@@ -41,8 +41,8 @@ class PriorState(nn.Module):
         """Encodes a batch of states that hold the same number of chunks.
 
         Args:
-            question: standardised; what is learned reads this.
-            similar: the question's vector at length 1, from the mean of all chunks; what the prior compares.
+            question: standardised; the learned parts read it.
+            similar: the question's vector of length 1, relative to the mean of all chunks; the prior compares it.
         """
         c = self.config
         x = read_state(c, self.dtype, question, chunks)
@@ -74,7 +74,7 @@ class PriorAction(nn.Module):
 
 
 def _correction(config: LatentConfig, dtype: str, x: Float[Array, "n hidden"], width: int) -> Float[Array, "n vector"]:
-    """Of low rank, and zero at first."""
+    """A correction of low rank, zero at first."""
     low = nn.Dense(config.prior_rank, dtype=dtype, name="low")(x)
     return nn.Dense(width, use_bias=False, dtype=dtype, kernel_init=_ZEROS, name="high")(low).astype(jnp.float32)
 
@@ -85,7 +85,7 @@ def make_prior_network(
     std: Float[np.ndarray, " vector"],
     compute: Compute = FLOAT32,
 ) -> Network:
-    """Towers whose fresh Q is the similarity to the question and to what was taken, whatever the positions.
+    """Towers whose initial Q is the similarity to the question and to the taken chunks, independent of positions.
 
         Q(s, a) = scale * <unit(q + beta * sum_taken c) + low rank(s), a + low rank(a)> + b(s) + <t(s), R(rho) t(a)>
 

@@ -37,18 +37,18 @@ class Network(NamedTuple):
 
 @struct.dataclass
 class VectorRows:
-    """Frozen text vectors, one row a text: what the latent towers read."""
+    """Frozen text vectors, one row per text: the inputs of latent towers."""
 
     vectors: AnyArray  # float32 [rows, dim]
 
     def take(self, rows: jax.Array) -> "VectorRows":
-        """The given rows, in their order; a negative one stands for any."""
+        """The given rows, in their order; a negative index gives an arbitrary row."""
         return VectorRows(self.vectors[rows])
 
 
 @struct.dataclass
 class TokenRows:
-    """Token ids `[CLS] text [SEP]`, one row a text, padded on the right: what the text towers read."""
+    """Token ids `[CLS] text [SEP]`, one row per text, padded on the right: the inputs of text towers."""
 
     tokens: AnyArray  # int32 [rows, width]
     lengths: AnyArray  # int32 [rows]

@@ -17,7 +17,7 @@ MAX_SIZES: Mapping[str, int] = {
 
 
 def size_problem(field: str, value: object, name: str | None = None) -> str | None:
-    """What is wrong with a size, said of `name`, which files may call it; None where it is within its bound.
+    """The problem of a size called `name`, or None if it is within its bound.
 
     Tables and loops are made by these sizes, so it is asked before anything is.
     """

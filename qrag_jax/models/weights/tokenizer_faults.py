@@ -1,4 +1,4 @@
-"""What a `tokenizer.json` from elsewhere can do to the library that runs it: panics, texts that grow without end."""
+"""Finds a foreign `tokenizer.json` that would harm the library that runs it: panics, texts that grow without end."""
 
 import json
 import re
@@ -78,5 +78,5 @@ def _growth(step: Any) -> float:
 
 
 def _takes_a_character(regex: str) -> bool:
-    """Whether all that a regular expression matches has a character; False where it does not show at once."""
+    """True if every match of a regular expression has a character; False if this is not obvious."""
     return bool(regex) and _MAY_TAKE_NONE.search(regex) is None
