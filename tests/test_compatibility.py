@@ -196,7 +196,7 @@ def test_notes_of_an_index_are_what_they_were_and_are_finished(written_notes):
     build_index("fresh.index", "notes", replace(read_settings("noted.index"), model="encoder", fingerprint=""))
     for name in ("noted.index", "stopped.index"):
         expected, is_stopped = read_json(f"{name}.json"), name == "stopped.index"
-        told = pytest.warns(UserWarning, match="notes are of an older state") if is_stopped else nullcontext()
+        told = pytest.warns(UserWarning, match="some notes are missing") if is_stopped else nullcontext()
         with told:
             noted = load_noted_index(name)
         assert json.loads(json.dumps([vars(note) for note in noted.notes])) == expected["notes"]

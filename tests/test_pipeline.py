@@ -110,11 +110,11 @@ def test_the_same_question_is_the_same_prompt():
 
 def test_refusals():
     for question in ("", " \n"):
-        with pytest.raises(InputError, match="question: nothing to ask; write a question"):
+        with pytest.raises(InputError, match="question: it is blank; write a question"):
             ask(["[1]"], question)
     with pytest.raises(InputError, match="none of 4 passages shares a word with the question"):
         ask(["[1]"], "zebra")
-    with pytest.raises(InputError, match=r"a.txt: passage at .*: not in its 29 characters; mend the chunker"):
+    with pytest.raises(InputError, match=r"a.txt: passage at .*: not in its 29 characters; fix the chunker"):
         ask(["[1]"], chunk=lambda document: [Chunk("i", document.id, ((0, 30),), 1, 1)])
     with pytest.raises(InputError, match="there is no such document"):
         ask(["[1]"], chunk=lambda document: [Chunk("i", "other.txt", ((0, 2),), 1, 1)])
@@ -158,9 +158,11 @@ def test_the_budget_is_what_the_window_leaves():
     budget = make_budget(QUESTION, TEMPLATE, count, window=1000, max_answer_tokens=300, max_passages=3)
     assert (budget.max_tokens, budget.overhead, budget.max_passages) == (1000 - 300 - 64 - empty, overhead, 3)
     assert make_budget(QUESTION, TEMPLATE, count, window=1000, max_tokens=9000).max_tokens == 9000
-    with pytest.raises(UsageError, match="max_answer_tokens 300: the model reads and writes 400 tokens in all"):
+    with pytest.raises(UsageError, match="max_answer_tokens 300: the model's window is 400 tokens"):
         make_budget(QUESTION, TEMPLATE, count, window=400, max_answer_tokens=300)
-    with pytest.raises(InputError, match="question: 900 tokens.*the model's window is 300.*ask a shorter question"):
+    with pytest.raises(
+        InputError, match="question: has 900 tokens.*the model's window .* is 300.*ask a shorter question"
+    ):
         make_budget("why " * 900, TEMPLATE, count, window=300, max_tokens=50)
 
 

@@ -1,6 +1,6 @@
-"""An index of files, whole: made and brought up to date with a model or a run, and the method that searches it.
+"""Build an index of files, update it, and make the method that searches it.
 
-build_index("notes.index", ["notes/"])                          # the next time only what has changed is read
+build_index("notes.index", ["notes/"])                          # a second call reads only files that have changed
 corpus, method = load_index("notes.index"), index_method(read_settings("notes.index"))
 ranked = method.retrieve("Who has the key?", corpus, 5)
 """
@@ -62,33 +62,34 @@ def index_settings(
     compressor: str | os.PathLike | None = None,
     store: StoreName = "memory",
 ) -> IndexSettings:
-    """How an index is to be made.
+    """The settings of a new index.
 
     Args:
-        run: folder of a run whose sentences and encoder it has; model, chunking and tree then count for nothing.
-        model: encoder: minilm, a folder or a hub id.
+        run: folder of a run. The index then contains sentences, embedded by the run's encoder; `model`, `chunking` and
+            `tree` are ignored.
+        model: the encoder: minilm, a folder or a hub id.
         chunking: how documents are cut.
-        tree: keep the trees of documents (`make_tree_builder`), of which `chunking` then has the sizes. Those of
-            strategies `hierarchy` and `levels` are kept in any case.
-        notes: who writes notes; None is mentions, and none for a run and for levels, whose search does not look at
-            them.
-        tagger: of points by tagger, its run; None is the one that comes with the package.
-        parents: of strategy `levels`, how nodes above leaves get vectors; None is best_child.
-        compressor: of parents by compressor, its run.
-        store: of `names.STORES`, which finds the nearest vectors.
+        tree: keep the tree of each document (`make_tree_builder`); `chunking` then gives the sizes of its parts. The
+            strategies `hierarchy` and `levels` always keep it.
+        notes: the writer of notes. None is `none` for a run and for levels, whose searches ignore notes, else
+            `mentions`.
+        tagger: run of the tagger that finds boundaries, with `points="tagger"`; None is the tagger in the package.
+        parents: how nodes above the leaves get vectors, with strategy `levels`; None is best_child.
+        compressor: run of the compressor, with parents `compressor`.
+        store: one of `names.STORES`; it finds the nearest vectors.
 
     Raises:
-        UsageError: flags that do not belong together; no such tagger or compressor.
-        InputError: that is damaged.
+        UsageError: two options do not go together, or the tagger or compressor does not exist.
+        InputError: the tagger or compressor is damaged.
     """
     has_levels = run is None and chunking.strategy in CHUNKERS.choices("levels")
     if parents is not None and not has_levels:
-        raise UsageError(f"parents {parents}: belong to strategy levels, whose trees have them; choose that")
+        raise UsageError(f"parents {parents}: only strategy levels has parents; choose that strategy")
     if compressor is not None and parents != "compressor":
-        raise UsageError(f"compressor {compressor}: belongs to parents by compressor; ask for those, or leave it out")
+        raise UsageError(f"compressor {compressor}: needs parents compressor; choose that, or leave compressor out")
     by_tagger = run is None and points_of(chunking) == "tagger"
     if tagger is not None and not by_tagger:
-        raise UsageError(f"tagger {tagger}: belongs to points by tagger; ask for those too, or leave it out")
+        raise UsageError(f"tagger {tagger}: needs points by tagger; choose that, or leave tagger out")
     notes = notes or ("none" if run is not None or has_levels else "mentions")
     setting = NotesSetting(notes) if isinstance(notes, str) else notes
     if run is not None:
@@ -116,7 +117,7 @@ def _parents_setting(name: ParentsName, compressor: str | os.PathLike | None) ->
     if name != "compressor":
         return ParentsSetting(name)
     if compressor is None:
-        named = ("parents compressor: name a run of `qrag train compressor` (", Arg("compressor"), ")")
+        named = ("parents compressor: needs a run of `qrag train compressor`; name it (", Arg("compressor"), ")")
         raise UsageError(named, field="parents", value=name)
     from qrag_jax.models.compressor import load_compressor
 
@@ -129,17 +130,17 @@ def build_index(
     settings: IndexSettings | None = None,
     plan: Plan | None = None,
 ) -> Changes:
-    """Makes an index of files and folders, or brings one up to date; documents that are gone are removed.
+    """Makes an index of files and folders, or updates one. Documents whose files are gone are removed.
 
     Args:
-        index: its folder.
-        paths: as of `read_files`.
-        settings: how it is made; None takes those of the index, or `index_settings()` for a new one.
-        plan: encoding, processes, progress; one with `mirror=False` removes nothing.
+        index: folder of the index.
+        paths: files and folders, as in `read_files`.
+        settings: how the index is made; None takes those of the index, or `index_settings()` for a new one.
+        plan: encoding, processes and progress; one with `mirror=False` removes nothing.
 
     Raises:
-        UsageError: there is something else at `index`, it was made with other settings, or no file was found.
-        InputError: another encoder, a full disk, damage that cannot be mended. What was finished stays.
+        UsageError: `index` contains something else, was made with other settings, or no file was found.
+        InputError: the encoder differs, the disk is full, or damage cannot be repaired. Finished documents stay.
     """
     folder = Path(index)
     names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
@@ -152,22 +153,22 @@ def build_index(
 
 
 def load_noted_index(index: str | os.PathLike, choose: ChooseNames | None = None) -> NotedCorpus:
-    """An index as it is searched with its notes; none where it has none.
+    """Loads an index with its notes, if it has any.
 
-    Warns where notes are missing, as an update was not finished: what is there holds.
+    Warns if notes are missing because an update was not finished; the others are used.
 
     Args:
-        index: its folder.
-        choose: as of `load_index`.
+        index: folder of the index.
+        choose: as in `load_index`.
 
     Raises:
-        UsageError, InputError: as `load_index`; notes are damaged.
+        UsageError, InputError: as `load_index`, or the notes are damaged.
     """
     corpus, found = load_with_notes(index, choose)
     if not found.is_current:
         warnings.warn(
-            f"{index}: its notes are of an older state of its documents, as an update was not finished: those that "
-            f"still hold are used; `qrag index add {index} PATHS...` makes the others",
+            f"{index}: an update was not finished, so some notes are missing; `qrag index add {index} PATHS...` "
+            "makes them",
             stacklevel=2,
         )
     return NotedCorpus(corpus, found.notes, found.vectors, found.keys, found.num_tokens)
@@ -182,24 +183,24 @@ def index_method(
     stop: bool = False,
     encoder: "TextEmbedder | None" = None,
 ) -> Method:
-    """The method that searches an index, and that cuts and embeds what is added to it.
+    """The method that searches an index, and that cuts and embeds new documents for it.
 
     Args:
-        settings: of the index (`read_settings`).
-        retriever: one of `hybrid.RETRIEVERS`, or a run that reads chunks with the index's encoder, or its folder; empty
-            is the run that the index was made with, else hybrid.
-        num_steps: as of `multi_step_method`.
+        settings: those of the index (`read_settings`).
+        retriever: one of `names.RETRIEVERS`, a run that reads chunks with the encoder of the index, or the folder of
+            one. Empty is the run that made the index, else hybrid.
+        num_steps: as in `multi_step_method`.
         show: wraps the encoder.
-        stop: a run ends where it has learned to.
-        encoder: of the index, where it is loaded.
+        stop: let the run end where it has learned to stop.
+        encoder: the loaded encoder of the index, if you have it.
 
     Raises:
-        UsageError: there is no such run or encoder.
-        InputError: it is damaged, or another one than that of the index, whose vectors it could not be asked for.
+        UsageError: the run or encoder does not exist.
+        InputError: the encoder is damaged, or differs from the one that made the vectors of the index.
     """
     is_name = isinstance(retriever, str) and (not retriever or retriever in RETRIEVERS)
     if is_name and not settings.is_run:
-        assert settings.chunking is not None  # of all that is no run's
+        assert settings.chunking is not None  # only an index made by a run has none
         name, tagger = cast(RetrieverName, retriever or "hybrid"), (settings.tagger and settings.tagger.run) or None
         method = single_step_method(name, encoder or settings.model, settings.chunking, show, tagger)
         method = replace(method, encoder=method.encoder or settings.model)
@@ -213,7 +214,7 @@ def index_method(
             raise UsageError(
                 f"the index was made with the run {run}: {error}",
                 remedy=(
-                    "if it lies elsewhere now, or another run has its encoder, name that (",
+                    "if the run has moved, or another run has the same encoder, name it (",
                     Arg("retriever"),
                     ")",
                 ),
@@ -227,7 +228,7 @@ def index_method(
 
 def _run_method(run: "str | QRagRetriever", num_steps: int | None, show: Show | None, stop: bool) -> Method:
     from qrag_jax.checkpoint import load_checkpoint
-    from qrag_jax.qrag.retriever import load_retriever, read_threshold  # takes a second, which hybrid need not wait for
+    from qrag_jax.qrag.retriever import load_retriever, read_threshold  # takes a second: only for runs
 
     name, saved = "run", None
     if isinstance(run, str):
@@ -236,14 +237,14 @@ def _run_method(run: "str | QRagRetriever", num_steps: int | None, show: Show | 
     loaded: QRagRetriever = run
     if loaded.encoder is None:
         raise UsageError(
-            f"{name}: this run was trained on given vectors and has no text encoder to read files with: "
-            "name one that was trained on texts, or search its vectors with `qrag eval RUN --vectors DIR` or from "
-            "Python (qrag_jax.qrag.multi_step_search)"
+            f"{name}: this run was trained on given vectors, so it has no text encoder for files; name a run trained "
+            "on text, or search its vectors with `qrag eval RUN --vectors DIR` or from Python "
+            "(qrag_jax.qrag.multi_step_search)"
         )
     threshold = None if saved is None or not stop or loaded.env.stop else read_threshold(saved.metadata)
     if stop and not loaded.env.stop and threshold is None:
         raise UsageError(
-            (Arg("stop"), f": {name if saved is None else saved.folder} does not know when to stop"),
+            (Arg("stop"), f": {name if saved is None else saved.folder} has not learned when to stop"),
             field="stop",
             remedy="train it with dev.share=0.1 (a threshold from held-out questions) or with env.stop=true "
             "env.reward=at_end (a learned stop)",
@@ -253,21 +254,21 @@ def _run_method(run: "str | QRagRetriever", num_steps: int | None, show: Show | 
 
 
 def make_maker(settings: IndexSettings) -> partial[Maker]:
-    """What loads, in any process, what cuts and embeds by these settings."""
+    """A function that loads the `Maker` of these settings; it can be sent to other processes."""
     return partial(_load_maker, replace(settings, fingerprint=""))
 
 
 def level_index(corpus: Corpus, settings: IndexSettings, method: Method) -> LevelIndex:
-    """An index whose documents have levels, as any range of these is searched; vectors that it keeps are not made anew.
+    """An index whose documents have levels, ready to search any range of levels. Stored vectors are reused.
 
     Args:
-        corpus: of `load_index`.
-        settings: of the index, which has levels.
-        method: of `index_method`.
+        corpus: the one that `load_index` gives.
+        settings: those of the index; it must have levels.
+        method: the one that `index_method` gives.
     """
     assert settings.chunking is not None and settings.parents is not None
     names, parents = level_names(settings.chunking), settings.parents
-    if parents.name == "compressor":  # which nothing loads where the vectors are there
+    if parents.name == "compressor":  # loaded only if a vector is missing
 
         def of_children(*children: np.ndarray) -> np.ndarray:
             made = _load_parents(parents, method).of_children
@@ -282,10 +283,10 @@ def level_index(corpus: Corpus, settings: IndexSettings, method: Method) -> Leve
 
 def _load_maker(settings: IndexSettings) -> Maker:
     method = index_method(settings)
-    assert isinstance(method.embed, Encoder)  # hybrid and runs have one
+    assert isinstance(method.embed, Encoder)  # hybrid and runs have an encoder
     if not settings.is_tree:
         return Maker(method.chunk, method.embed, method.count)
-    assert settings.chunking is not None  # of all that is no run's
+    assert settings.chunking is not None  # only an index made by a run has none
     build = make_tree_builder(settings.chunking, method.count, predict=_load_points(settings, method.embed))
 
     def tree(document: Document) -> tuple[ChunkTree, Sequence[Chunk]]:
@@ -297,7 +298,7 @@ def _load_maker(settings: IndexSettings) -> Maker:
 
 
 def _load_points(settings: IndexSettings, encoder: Encoder) -> PredictPoints | None:
-    """Points by the tagger of an index; None where points need none."""
+    """Predicts boundaries with the tagger of an index; None if the index uses no tagger."""
     if settings.tagger is None:
         return None
     from qrag_jax.models.tagger.predict import make_tagger_points
@@ -309,8 +310,8 @@ def _load_points(settings: IndexSettings, encoder: Encoder) -> PredictPoints | N
 
 
 def _load_parents(setting: ParentsSetting, method: Method) -> Parents:
-    """What makes the vectors of parents, in any process."""
-    assert isinstance(method.embed, Encoder) and method.window is not None  # or nothing was embedded
+    """Makes the vectors of parents; can run in any process."""
+    assert isinstance(method.embed, Encoder) and method.window is not None  # an index has embedded chunks
     if setting.name == "best_child":
         return Parents("best_child")
     if setting.name == "mean":

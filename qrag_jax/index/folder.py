@@ -1,4 +1,4 @@
-"""Where an index is: names of its files, and one writer at a time in its folder. Imports nothing heavy."""
+"""The folder of an index: its file names, and a lock for one writer at a time. Imports nothing heavy."""
 
 import os
 import re
@@ -12,19 +12,19 @@ from qrag_jax.files.folder_lock import FolderInUse, lock_folder
 from qrag_jax.types import UsageError
 
 ABOUT, CATALOGUE, SHARDS = "index.json", "catalogue.sqlite", "shards"
-JOINED = ".shards-joined"  # the folder of shards from when all of them are in the index until it is removed
+JOINED = ".shards-joined"  # the folder of shards once all of them are in the index, until it is removed
 PATIENCE = 60.0  # seconds that a writer waits for another one
 _PAUSE = 0.2
 _SHARD = re.compile(r"(\d+)-of-(\d+)")
 
 
 def is_index(path: str | os.PathLike) -> bool:
-    """Whether a folder says that it is an index; a look at one name."""
+    """Whether a folder looks like an index; checks one file name."""
     return os.path.isfile(os.path.join(path, ABOUT))
 
 
 def is_filled(path: str | os.PathLike) -> bool:
-    """Whether a folder has the documents of an index too: others call a file `index.json` as well."""
+    """Whether a folder also has the documents of an index; other programs also write files called `index.json`."""
     return os.path.isfile(os.path.join(path, CATALOGUE))
 
 
@@ -32,34 +32,34 @@ def index_folder(path: str | os.PathLike) -> Path:
     """The folder of an index."""
     folder = Path(path)
     if not is_index(folder):
-        names_in(folder)  # one that may not be looked into may be an index
+        names_in(folder)  # raises if the folder cannot be read: it may be an index
         what = "a file" if os.path.exists(folder) else "no such folder"
         what = f"no {ABOUT} in it" if os.path.isdir(folder) else what
-        raise UsageError(f"{folder}: not an index ({what}); make one with `qrag index build {folder} PATHS...`")
+        raise UsageError(f"{folder}: not an index ({what}); build one with `qrag index build {folder} PATHS...`")
     return folder
 
 
 def names_in(folder: Path) -> list[str]:
-    """What is in a folder; nothing where there is none."""
+    """The names in a folder; none if it does not exist."""
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise UsageError(
-            f"{folder}: cannot be looked into ({error.strerror}): change its rights, or give another folder"
+            f"{folder}: the folder cannot be read ({error.strerror}); change its permissions, or give another folder"
         ) from error
 
 
 def finished_shards(folder: Path) -> list[str]:
-    """Names of the shards that are finished and not joined yet, `3-of-8`."""
+    """Names of the shards that are finished and not merged yet, such as `3-of-8`."""
     return [name for name in names_in(folder / SHARDS) if _SHARD.fullmatch(name)]
 
 
 def finish_merge(folder: Path) -> bool:
-    """Removes what a merge that was killed left of its shards, which were all joined; whether there was any.
+    """Removes shards that a killed merge had already joined. Returns whether there were any.
 
-    The caller holds the folder.
+    The caller holds the lock of the folder.
     """
     if not os.path.isdir(folder / JOINED):
         return False
@@ -71,12 +71,12 @@ def finish_merge(folder: Path) -> bool:
 def one_writer(
     folder: Path, what: str, patience: float = PATIENCE, waits: Callable[[str], object] = lambda message: None
 ) -> Iterator[None]:
-    """Holds the folder for one writer; another one that holds it is waited for.
+    """Locks the folder for one writer, and waits if another one has it.
 
     Args:
-        what: this writer does, for the one who waits.
+        what: what this writer does; shown to others who wait.
         patience: seconds to wait.
-        waits: told once whom it waits for.
+        waits: called once with a message if another writer has the folder.
     """
     until, was_told = time.monotonic() + patience, False
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""One object that is searched and asked: an index on disk, files, or a corpus.
+"""One object that you can search and ask: an index on disk, files, or a corpus.
 
 with open_index("notes/") as index:                               # or an index of `build_index`, or a Corpus
     for hit in index.search("Who has the key?", 3):
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
     from qrag_jax.qrag.retriever import QRagRetriever
 
-_NUM_AROUND = 2  # sentences on either side of a pick of a run
+_NUM_AROUND = 2  # sentences added on either side of each pick of a run
 _MAX_VIEWS = 4
 
 
@@ -66,21 +66,21 @@ def open_index(
     strict: bool = False,
     show: Show | None = None,
 ) -> "Index":
-    """Opens what is to be searched; loads no encoder, and of an index on disk no document.
+    """Opens documents for searching. Loads no encoder, and no documents of an index on disk.
 
     Args:
-        source: the folder of an index or of a corpus (`build_index`, `save_corpus`); files and folders, which are read
-            now; documents; or a corpus.
-        retriever: of its searches, as of `SearchOptions`.
-        encoder: of files: minilm (None), a folder, a hub id, or one that is loaded; of a corpus the one that it has.
-        chunking: of files; None is recursive, at most 200 tokens.
-        tagger: of files that are cut at points by tagger, its run.
-        only: patterns of the documents that are opened.
-        encoding, strict: as of `read_files`.
-        show: wraps the encoder in whatever shows that it is at work.
+        source: the folder of an index or corpus (`build_index`, `save_corpus`), files and folders (read now),
+            documents, or a corpus.
+        retriever: for all searches, as in `SearchOptions`.
+        encoder: for files: minilm (None), a folder, a hub id, or a loaded encoder; for a corpus, the one that made it.
+        chunking: for files; None is recursive with at most 200 tokens.
+        tagger: for files cut at boundaries by a tagger: the run of that tagger.
+        only: patterns of the documents to open.
+        encoding, strict: as in `read_files`.
+        show: wraps the encoder, to show progress.
 
     Raises:
-        UsageError: no such path, an index among other paths, an argument that belongs to files alone.
+        UsageError: a path does not exist, an index is mixed with other paths, or an argument applies only to files.
         InputError: files, corpus or index cannot be read.
     """
     seconds: dict[str, float] = {}
@@ -91,9 +91,9 @@ def open_index(
 
 
 class Index:
-    """Documents that can be searched and asked; made by `open_index`. A `Retriever`, and a context manager.
+    """Documents to search and ask. Made by `open_index`; a `Retriever`, and a context manager.
 
-    Everything that was read, cut, embedded or loaded is kept until `reload` or `close`.
+    It keeps what it has read, cut, embedded and loaded until `reload` or `close`.
     """
 
     def __init__(
@@ -107,33 +107,33 @@ class Index:
         self._source: StoredSource | MemorySource | None = source
         self._retriever, self._given, self._show = retriever, encoder, show
         self._generators: dict[str, TextGenerator] = {}
-        self._seconds = {} if seconds is None else seconds  # of what came before the next question
+        self._seconds = {} if seconds is None else seconds  # spent before the next question
         self.reload()
 
     @property
     def name(self) -> str:
-        """The folder of an index, else the paths of the files."""
+        """The folder of an index, or the paths of the files."""
         return self._open.name
 
     @property
     def settings(self) -> IndexSettings:
-        """The settings that documents are cut and embedded by; of a corpus as far as it says so."""
+        """How documents are cut and embedded; for a corpus, as far as it records that."""
         return self._open.settings
 
     @property
     def corpus(self) -> Corpus:
-        """All documents, cut and embedded; loaded or made at the first need."""
+        """All documents, cut and embedded; loaded or made when first needed."""
         return self._view(SearchOptions(), self._method(SearchOptions())).corpus
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """The notes of all chunks; none where there are none."""
+        """The notes of all chunks; empty if there are none."""
         noted = self._view(SearchOptions(), self._method(SearchOptions())).noted
         return () if noted is None else noted.notes
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Names of the levels of the documents, the coarsest first; none where they have none."""
+        """Names of the levels of the documents, the coarsest first; empty if they have none."""
         return level_names_of(self.settings)
 
     def search(
@@ -144,19 +144,19 @@ class Index:
         only: str | Sequence[str] = (),
         retriever: "str | os.PathLike | QRagRetriever | None" = None,
     ) -> list[Hit]:
-        """The passages that answer a question, the best first.
+        """The passages that best answer a question, the best first.
 
         Args:
-            top_k, only, retriever: as of `SearchOptions`.
+            top_k, only, retriever: as in `SearchOptions`.
 
         Raises:
-            UsageError: there is no such retriever, or nothing of that name.
-            InputError: a blank question, one that the encoder cannot read whole, or what is searched is damaged.
+            UsageError: the retriever does not exist, or `only` matches no document.
+            InputError: the question is blank or too long for the encoder, or the index is damaged.
         """
         return self.find(question, SearchOptions(top_k, _patterns(only), retriever)).hits
 
     def find(self, question: str, options: SearchOptions | None = None) -> Found:
-        """The same, with all that there is to say of it."""
+        """As `search`, with costs and counts."""
         options = self._defaults(options or SearchOptions())
         self.check(question, options)
         method = self._method(options)
@@ -179,7 +179,7 @@ class Index:
         )
 
     def check(self, question: str, options: SearchOptions | AskOptions | None = None) -> None:
-        """Refuses what cannot be asked, before anything is searched: of `find`, or with `AskOptions` of `ask`."""
+        """Checks a question and options for `find`, or with `AskOptions` for `ask`, before any search."""
         check_question(question)
         asks = options if isinstance(options, AskOptions) else None
         search = self._defaults(asks.search if asks else cast(SearchOptions | None, options) or SearchOptions())
@@ -197,16 +197,16 @@ class Index:
         retriever: "str | os.PathLike | QRagRetriever | None" = None,
         options: AskOptions | None = None,
     ) -> Answer:
-        """Answers a question: in quotes, or by a language model.
+        """Answers a question with quotes, or with a language model.
 
         Args:
-            llm: the language model, or what `load_decoder` takes to load one in this process; None: the answer are the
-                sentences of the passages that answer best.
-            only, retriever: in place of those of `options.search`.
+            llm: the language model, or the name of one to load in this process (as `load_decoder` takes it). None
+                answers with the sentences of the passages that match best.
+            only, retriever: replace those of `options.search`.
 
         Raises:
             NothingFound: no passage shares a word with the question.
-            UsageError, InputError: as `search`, or passages do not fit.
+            UsageError, InputError: as `search`, or the passages do not fit.
         """
         options = options or AskOptions()
         search = replace(options.search, top_k=None, only=_patterns(only) or options.search.only)
@@ -242,16 +242,16 @@ class Index:
         return replace(answer, cost=_with_plan(answer.cost, planned[0]), levels=planned[0])
 
     def add(self, paths: Paths, plan: Plan | None = None) -> Changes:
-        """Brings documents of files and folders in; one of the same path is replaced. Removes nothing.
+        """Adds the documents of files and folders; a document of the same path is replaced. Removes nothing.
 
         Args:
-            paths: as of `read_files`.
-            plan: of an index on disk: encoding, processes, who writes notes.
+            paths: as in `read_files`.
+            plan: for an index on disk: encoding, processes, writer of notes.
         """
         return self._changed(self._open.add(named_paths(paths), plan))
 
     def remove(self, paths: Paths, plan: Plan | None = None) -> tuple[str, ...]:
-        """Takes documents of files and folders out, as they are named in `documents`; gives their ids."""
+        """Removes the documents of files and folders, named as in `documents`; returns their ids."""
         return self._changed(self._open.remove(named_paths(paths), plan))
 
     def info(self) -> IndexInfo:
@@ -259,7 +259,7 @@ class Index:
         return self._open.info(lambda: self.corpus)
 
     def verify(self) -> IndexInfo:
-        """The same, every row of an index on disk compared with its hash; damage is told and not raised."""
+        """As `info`, after comparing every row of an index on disk with its hash. Reports damage, never raises it."""
         return self._open.info(lambda: self.corpus, verify=True)
 
     def documents(self) -> tuple[str, ...]:
@@ -270,11 +270,11 @@ class Index:
         """A document by its id."""
         found = self.corpus.by_id.get(name)
         if found is None:
-            raise UsageError("there is no such document", field="name", value=name)
+            raise UsageError("no such document; `documents()` lists their names", field="name", value=name)
         return found
 
     def reload(self) -> None:
-        """Forgets what was read and loaded: another process may have written to an index on disk."""
+        """Forgets what was read and loaded, for an index that another process may have changed."""
         if isinstance(self._source, StoredSource):
             self._source = StoredSource(self._source.name, self._source.only)
         self._methods: dict[tuple, Method] = {}
@@ -282,7 +282,7 @@ class Index:
         self._encoder = self._given
 
     def close(self) -> None:
-        """Frees what was read and loaded; every later call is refused."""
+        """Frees what was read and loaded; later calls are refused."""
         self.reload()
         self._generators.clear()
         self._source = None
@@ -296,7 +296,7 @@ class Index:
     @property
     def _open(self) -> StoredSource | MemorySource:
         if self._source is None:
-            raise UsageError("index: is closed; open it again")
+            raise UsageError("index: it is closed; open it again")
         return self._source
 
     def _changed(self, result: Any) -> Any:
@@ -304,13 +304,13 @@ class Index:
         return result
 
     def _defaults(self, options: SearchOptions) -> SearchOptions:
-        """The options with the retriever that is meant."""
+        """The options with the retriever filled in."""
         if options.retriever is not None:
             return options
         if self._retriever is not None:
             return replace(options, retriever=self._retriever)
         if not self.settings.model and self._given is None:
-            raise UsageError("the corpus does not say what embedded it", field="encoder", remedy="name that")
+            raise UsageError("the corpus does not record its encoder", field="encoder", remedy="name it")
         if isinstance(self._open, MemorySource) and self._open.is_of_words:
             return replace(options, retriever="bm25")
         return replace(options, retriever=self.settings.model if self.settings.is_run else "hybrid")
@@ -328,7 +328,7 @@ class Index:
         key = (self._name(options), id(options.retriever) if options.is_run else 0, options.num_steps, options.stop)
         if key not in self._methods:
             with timed("load", self._seconds):
-                assert options.retriever is not None  # by _defaults
+                assert options.retriever is not None  # _defaults has set it
                 settings, retriever = self.settings, cast("str | QRagRetriever", options.retriever)
                 loads = not settings.is_run and not options.is_run and retriever != "bm25"
                 if loads and self._encoder is None:
@@ -357,10 +357,10 @@ class Index:
     def _rank(
         self, question: str, options: SearchOptions, method: Method, view: View, planner: Planner | None
     ) -> tuple[Ranked, Planned | None]:
-        """The best nodes, and what a planner of levels chose."""
+        """The best nodes, and the choice of a planner of levels."""
         name, mode = cast(RetrieverName, options.retriever), self._mode(options)
         if planner is not None:
-            assert method.embed is not None  # or levels were refused
+            assert method.embed is not None  # check_options refuses levels without an encoder
             weight, heads = WORDS_WEIGHT if name == "hybrid" else 0.0, view.heads if options.levels == "llm" else ()
             return rank_levels(
                 view.level_index, question, method.embed, planner, options.top_k, weight=weight, heads=heads
@@ -378,7 +378,7 @@ class Index:
         search: SearchOptions,
         generator: TextGenerator | None,
     ) -> Budget:
-        """Tokens of the context, as the language model counts them, else the encoder."""
+        """Tokens of the context, as counted by the language model, or by the encoder if there is none."""
         count = getattr(generator, "count", None) or getattr(generator, "count_tokens", None)
         return make_budget(
             question,
@@ -405,11 +405,11 @@ class Index:
         return self._generators[llm]
 
     def _told(self, answer: Answer, spent: dict[str, float], search: SearchOptions, before: tuple[int, int]) -> Answer:
-        """An answer with what came before it: embedding counts as retrieving.
+        """An answer with the costs of the steps before it; embedding counts as retrieval.
 
         Args:
-            spent: seconds before it.
-            before: what the method had read before it.
+            spent: seconds spent before the answer.
+            before: tokens and texts that the method had read before.
         """
         own = answer.cost.seconds
         seconds = {stage: spent.get(stage, 0.0) for stage in ("load", "read", "chunk")}
@@ -430,7 +430,7 @@ class Index:
 
 
 def _with_plan(cost: Cost, planned: Planned | None) -> Cost:
-    """A cost with what a language model was asked for a plan."""
+    """A cost with the calls of the language model that planned."""
     if planned is None or planned.reading is None:
         return cost
     asked = planned.reading.reading

@@ -1,4 +1,4 @@
-"""What an index holds, and whether all of it is what was written."""
+"""The contents of an index, and whether they are undamaged."""
 
 import os
 import sqlite3
@@ -24,12 +24,12 @@ class DocumentInfo:
 
     Attributes:
         id: its path.
-        num_chunks: it was cut into.
-        num_tokens: of the chunks.
-        num_chunks_cut: that are longer than the encoder's window.
-        dim: of its vectors.
-        origin: what it was made of.
-        num_vectors: that are kept of it.
+        num_chunks: number of chunks.
+        num_tokens: total tokens of the chunks.
+        num_chunks_cut: number of chunks longer than the encoder's window.
+        dim: length of its vectors.
+        origin: the file and reader that it was made from.
+        num_vectors: number of stored vectors.
     """
 
     id: str
@@ -43,20 +43,20 @@ class DocumentInfo:
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """What an index holds.
+    """The contents of an index.
 
     Attributes:
-        folder: of it; None of documents in memory.
+        folder: of the index; None for documents in memory.
         settings: how it is made.
         documents: in the order of their ids.
-        failed: files that could not be read when they were last tried.
-        dim: of a vector; 0 where there is no document.
-        num_bytes: of all of its files.
-        damaged: ids of documents that are not what was written; only where this was looked for.
-        fault: what is wrong with the file itself, likewise.
-        notes: how many there are, and what was left out by reason; nothing where it has none.
-        are_notes_current: they are all that its documents have; else an update was stopped.
-        damaged_notes: names of those that are not what was written; only where this was looked for.
+        failed: files that could not be read at the last try.
+        dim: length of a vector; 0 without documents.
+        num_bytes: size of all its files.
+        damaged: ids of damaged documents; filled only by a check.
+        fault: damage of the file itself; filled only by a check.
+        notes: their number, and the number left out for each reason; zeros if the index has none.
+        are_notes_current: all notes are there; False after an update that was stopped.
+        damaged_notes: names of damaged notes; filled only by a check.
     """
 
     folder: Path | None
@@ -73,7 +73,7 @@ class IndexInfo:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Ids of documents that are there as they were before their file could not be read."""
+        """Ids of documents kept from an earlier state of a file that cannot be read now."""
         there = {one.id for one in self.documents}
         return tuple(one.id for one in self.failed if one.id in there)
 
@@ -84,21 +84,21 @@ class IndexInfo:
 
 
 def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
-    """What an index holds.
+    """The contents of an index.
 
     Args:
-        path: of its folder.
-        verify: every row is compared with its hash; damage is told and not raised.
+        path: its folder.
+        verify: compare every row with its hash. Damage is reported in the result, not raised.
 
     Raises:
         UsageError: there is no index.
-        InputError: its settings are altered, it is of a newer format, or so damaged that its documents are unknown.
+        InputError: the settings were changed, the format is newer, or the list of documents cannot be read.
     """
     folder = index_folder(path)
     settings = read_settings(folder)
     with looked_through(folder) if verify else nullcontext(), reading_from(folder) as connection:
         found = survey(connection, folder) if verify else None
-        # Of a damaged catalogue what is whole, one by one: a scan would end where the damage is.
+        # Read the whole rows one by one: a scan of a damaged file would end at the damage.
         names = None if found is None or found.is_whole else list(found.known)
         with named(folder / CATALOGUE):
             rows = list(_rows(connection, names))
@@ -108,7 +108,7 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
         failed = tuple(_failure(number, key, error) for number, key, *_, error in rows if error)
         dim = max((one.dim for one in documents), default=0)
     except (ValueError, TypeError, AttributeError, ZeroDivisionError) as error:
-        raise InputError(f"{folder}: its rows are none of an index ({error}); {advice(folder)}") from error
+        raise InputError(f"{folder}: its rows are damaged ({error}); {advice(folder)}") from error
     num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     seen = found or Survey({}, ())
     whole = folder, settings, documents, failed, dim, num_bytes
@@ -118,7 +118,7 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
 def _notes(
     connection: sqlite3.Connection, folder: Path, settings: IndexSettings, found: Survey | None
 ) -> tuple[NotesMade, bool]:
-    """What there is of notes, and whether that is all."""
+    """The notes, and whether they are complete."""
     if not settings.has_notes:
         return NotesMade(), True
     if found is not None and not found.is_whole:
@@ -129,7 +129,7 @@ def _notes(
 
 
 def _rows(connection: sqlite3.Connection, names: Sequence[str] | None) -> Iterator[tuple]:
-    """(number, id, hash of the bytes, reader, ids, nodes, bytes of the vectors, error) of all or of those named."""
+    """(number, id, hash of the bytes, reader, ids, nodes, bytes of the vectors, error) of all or the named rows."""
     columns = "number, ledger.id, bytes_sha256, reader, ids, nodes, length(vectors), error"
     query = f"SELECT {columns} FROM ledger LEFT JOIN documents USING (number)"
     if names is None:

@@ -1,4 +1,4 @@
-"""An index as a corpus: what was cut and embedded once, to be asked many times."""
+"""Loads an index as a corpus, to search it many times."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -22,19 +22,19 @@ from qrag_jax.types import Chunk, Cost, Document, InputError, Note
 from qrag_jax.unit_rows import unit_rows
 
 ChooseNames = Callable[[Sequence[str]], Sequence[str]]
-_TRIES = 3  # where a catalogue is replaced while it is read
+_TRIES = 3  # if the database is replaced during a read
 
 
 @dataclass(frozen=True, eq=False)
 class IndexNotes:
-    """The notes of an index, in the order of their chunks, best first in each.
+    """The notes of an index, in the order of their chunks, the best of each chunk first.
 
     Attributes:
         notes: of the leaves.
-        vectors: float32 [notes, dim] of their texts, of length 1 or 0.
-        keys: float32 [notes, dim] of their questions, or of their texts where they have none, likewise.
-        num_tokens: int64 [notes] of each text in its brackets.
-        is_current: they are all that the documents have; else an update was stopped before it had written all.
+        vectors: float32 [notes, dim] of their text, of length 1 or 0.
+        keys: float32 [notes, dim] of their questions, or of their text if they have none; of length 1 or 0.
+        num_tokens: int64 [notes], the tokens of each text in brackets.
+        is_current: all notes are there; False after an update that was stopped.
     """
 
     notes: tuple[Note, ...]
@@ -45,26 +45,26 @@ class IndexNotes:
 
 
 def load_index(path: str | os.PathLike, choose: ChooseNames | None = None) -> Corpus:
-    """The documents of an index, in the order of their ids, as they are now; each is checked against its hash.
+    """Loads the documents of an index, in the order of their ids, and checks each against its hash.
 
-    Writers are not waited for: what they have finished is there, and what they have begun is not.
+    It does not wait for writers: it sees what they have finished, and nothing unfinished.
 
     Args:
-        path: of the index.
-        choose: ids -> those of the documents that are wanted; None is all.
+        path: folder of the index.
+        choose: ids -> the ids to load; None loads all.
 
     Raises:
         UsageError: there is no index.
-        InputError: it is damaged, of a newer format, or has no document; names what is, and what to do.
+        InputError: the index is damaged, of a newer format, or empty; the message says what to do.
     """
     return _load(index_folder(path), choose, with_notes=False)[0]
 
 
 def load_with_notes(path: str | os.PathLike, choose: ChooseNames | None = None) -> tuple[Corpus, IndexNotes]:
-    """The same with its notes, each row of them checked too; none where the index has none.
+    """As `load_index`, with the notes, also checked; empty if the index has none.
 
     Args:
-        path, choose: as of `load_index`; notes between documents that are both wanted are there.
+        path, choose: as in `load_index`; a note is loaded if both of its documents are.
     """
     return _load(index_folder(path), choose, with_notes=True)
 
@@ -88,7 +88,7 @@ def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tupl
         if identity(folder / CATALOGUE) == before:
             break
     else:
-        raise InputError(f"{folder}: is written anew again and again: try again when that has ended")
+        raise InputError(f"{folder}: was rewritten {_TRIES} times during the read; wait for the writer, then try again")
     if not known:
         raise InputError(f"{folder}: has no document; add some with `qrag index add {folder} PATHS...`")
     if choose is not None:
@@ -98,7 +98,7 @@ def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tupl
         corpus = _corpus(known, settings)
         return corpus, _notes(rows, corpus, current)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InputError(f"{folder}: its rows are none of an index ({error}); {advice(folder)}") from error
+        raise InputError(f"{folder}: its rows are damaged ({error}); {advice(folder)}") from error
 
 
 def _corpus(known: list[Known], settings: IndexSettings) -> Corpus:
@@ -143,7 +143,7 @@ def _notes(rows: Sequence[NoteRow], corpus: Corpus, current: bool) -> IndexNotes
             asked.append(next(questions) if note.question else vector)
             num_tokens.append(size)
     order = sorted(range(len(found)), key=lambda number: found[number][0])
-    assert corpus.vectors is not None  # an index has them
+    assert corpus.vectors is not None  # every index has vectors
     dim = corpus.vectors.shape[1]
     told, asked = (np.array([vectors[number] for number in order], np.float32) for vectors in (told, asked))
     return IndexNotes(

@@ -1,4 +1,4 @@
-"""Ways to search documents, each whole: how they are cut, embedded and searched, and what tokens are counted by.
+"""Methods of search: each cuts, embeds and searches documents, and counts tokens.
 
 method = single_step_method("hybrid")                           # or multi_step_method(load_retriever("runs/demo"))
 corpus = method.build(read_files(["notes/"]))                   # once
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
     from qrag_jax.qrag.retriever import QRagRetriever
 
-# With [CLS] and [SEP] below the 256 tokens that MiniLM reads.
+# 200 tokens with [CLS] and [SEP] fit into the 256 that MiniLM reads.
 DEFAULT_CHUNKING = ChunkConfig(strategy="recursive", max_tokens=200)
 _MODEL = "minilm"
-Show = Callable[[Encoder], Encoder]  # wraps an encoder in whatever shows that it is at work
+Show = Callable[[Encoder], Encoder]  # wraps an encoder, to show progress
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a run's search ends before its last pick: at a threshold on Q, at its learned STOP, or not at all."""
+    """When a run ends its search early: at a threshold on Q, at its learned STOP, or never."""
 
     threshold: float | None = None
     learned: bool = False
@@ -43,11 +43,11 @@ class Stop:
 
 @dataclass(frozen=True)
 class Picks(Ranked):
-    """The picks of a run, in the order that they were made in.
+    """The picks of a run, in the order of picking.
 
     Attributes:
-        positions: `rho` of each.
-        stop_reason: as of `Trajectory`.
+        positions: `rho` of each pick.
+        stop_reason: as in `Trajectory`.
     """
 
     positions: tuple[float, ...] = ()
@@ -61,15 +61,15 @@ class Method:
     Attributes:
         chunk: a document -> its chunks.
         retrieve: (question, corpus, top_k) -> the best nodes.
-        count: tokens of a text, by the encoder's tokenizer.
-        spent: () -> (tokens that were embedded so far, texts of which only the beginning was).
-        check: refuses a question that the encoder cannot read whole, before anything is embedded.
-        embed: of the chunks; None where they are searched by words alone.
-        chunking: config of `chunk`; None where it has none.
+        count: text -> its tokens, by the encoder's tokenizer.
+        spent: () -> (tokens embedded so far, texts that the encoder cut off).
+        check: refuses a question that is too long for the encoder, before anything is embedded.
+        embed: embeds the chunks; None if the search compares only words.
+        chunking: config of `chunk`; None if it has none.
         encoder: name of the encoder.
-        sentence_embed: that `chunk` embeds sentences with, where it is not `embed`.
+        sentence_embed: embeds the sentences for `chunk`, if that is not `embed`.
         is_sentences: the chunks are sentences, to be widened before they are read.
-        window: most tokens of a text that `embed` reads, [CLS] and [SEP] counted; None where it is not loaded.
+        window: most tokens of a text that `embed` reads, [CLS] and [SEP] included; None if it is not loaded.
     """
 
     chunk: ChunkDocument
@@ -85,7 +85,7 @@ class Method:
     window: int | None = None
 
     def build(self, documents: Sequence[Document]) -> Corpus:
-        """The corpus of documents that this method searches.
+        """Makes the corpus of documents that this method searches.
 
         Raises:
             InputError: as `build_corpus`.
@@ -107,18 +107,18 @@ def single_step_method(
     show: Show | None = None,
     tagger: str | None = None,
 ) -> Method:
-    """Chunks of a strategy, ranked at once; weights are loaded where vectors are needed.
+    """A method that ranks all chunks in one step. Loads the encoder's weights only if it needs vectors.
 
     Args:
-        name: of `hybrid.RETRIEVERS`.
-        model: encoder: minilm, a folder or a hub id, or one that is loaded.
+        name: one of `names.RETRIEVERS`.
+        model: the encoder: minilm, a folder, a hub id, or a loaded one.
         chunking: how documents are cut.
         show: wraps the encoder.
-        tagger: of points by tagger, its run; None is the one that comes with the package. It is loaded when a document
-            is cut.
+        tagger: run of the tagger that finds boundaries, with `points="tagger"`; None is the tagger in the package. It
+            is loaded when the first document is cut.
 
     Raises:
-        UsageError: there is no such encoder, or a value of the config is out of range.
+        UsageError: the encoder does not exist, or a value of the config is out of range.
         InputError: the encoder is damaged.
     """
 
@@ -150,7 +150,7 @@ def single_step_method(
 
 
 def load_embedder(model: str) -> "TextEmbedder":
-    """The embedder of an encoder: minilm, a folder or a hub id."""
+    """Loads an encoder (minilm, a folder or a hub id) that embeds text."""
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder
 
@@ -164,22 +164,22 @@ def multi_step_method(
     encoder: str = "run",
     stop: Stop = Stop(),
 ) -> Method:
-    """Sentences, as a run was trained on, picked step by step; each corpus is indexed at its first question.
+    """A method of a trained run: it picks sentences step by step. The first question about a corpus embeds it.
 
     Args:
-        retriever: a trained one, of texts.
-        num_steps: picks, where `top_k` says nothing; None takes as many as in training, or as there are sentences.
+        retriever: a run trained on text.
+        num_steps: number of picks if `top_k` is None. None is the number in training, or all sentences if fewer.
         show: wraps the encoder of the chunks.
-        encoder: name of the run, to be kept with a corpus.
-        stop: where it ends before.
+        encoder: name of the run, stored with a corpus.
+        stop: when the search ends early.
 
     Raises:
-        UsageError: the run was trained on given vectors, and has no encoder to read documents with.
+        UsageError: the run was trained on given vectors, so it has no encoder to read documents.
     """
     from qrag_jax.qrag.multi_step_search import action_bank, check_questions, num_tokens_asked, search_bank
 
     embed = retriever.chunk_encoder if show is None else show(retriever.chunk_encoder)
-    assert retriever.encoder is not None  # or there would be no encoder of chunks
+    assert retriever.encoder is not None  # chunk_encoder has checked it
     count = retriever.encoder.tokenizer.count
     bank_of = lru_cache(maxsize=1)(lambda corpus: action_bank(retriever, corpus))
     asked = [0]
@@ -192,7 +192,7 @@ def multi_step_method(
                 f"{there} sentences cannot give {num_steps} picks",
                 field="num_steps",
                 value=num_steps,
-                remedy=(": lower ", Arg("num_steps"), " or give more text"),
+                remedy=("lower ", Arg("num_steps"), " or give more text"),
             )
         most = top_k if top_k is not None else num_steps if num_steps is not None else retriever.env.num_steps
         bank = bank_of(corpus)
@@ -219,7 +219,7 @@ def multi_step_method(
 
 
 def _tagger_points(run: str | None, encoder: Callable[[], Encoder]) -> PredictPoints:
-    """Points by a tagger, which is loaded with its encoder when the first document is cut."""
+    """Predicts boundaries with a tagger; loads it and its encoder when the first document is cut."""
 
     @cache
     def load() -> PredictPoints:
@@ -235,8 +235,8 @@ def _check_length(question: str, num_tokens: int, window: int) -> None:
     if num_tokens + 2 > window:
         shown = question if len(question) <= 60 else question[:60] + "..."
         raise InputError(
-            f"question {shown!r} has {num_tokens + 2:,} tokens ([CLS] and [SEP] counted), the encoder reads {window}",
+            f"question {shown!r} has {num_tokens + 2:,} tokens (with [CLS] and [SEP]), the encoder reads {window}",
             field="question",
             value=question,
-            remedy=(": shorten it, or search by words alone (", Arg("retriever", "bm25"), ")"),
+            remedy=("shorten it, or search by words only (", Arg("retriever", "bm25"), ")"),
         )

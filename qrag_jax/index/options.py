@@ -21,14 +21,14 @@ class SearchOptions:
     """Options of a search.
 
     Attributes:
-        top_k: most passages; None is as many as the method ranks, of a run as in training.
-        only: patterns of the documents that are searched (`documents.found.Only`); none is all.
-        retriever: hybrid, dense, bm25, a run or its folder; None is the run that the index was made with, else hybrid.
-        notes: what notes do; None is best_of where there are notes and no run searches, else none.
-        levels: of documents that have them: section:paragraph, one alone, all, router:RUN, a range, or a planner; llm
-            has the language model of `ask` choose.
-        num_steps: of a run: picks, where `top_k` is None. To `ask`: most passages.
-        stop: of a run: only the picks before its own stop.
+        top_k: most passages; None is as many as the method ranks, or for a run as many picks as in training.
+        only: patterns of the documents to search (`documents.found.Only`); empty is all.
+        retriever: hybrid, dense, bm25, a run or its folder; None is the run that made the index, else hybrid.
+        notes: how notes are used; None is best_of if there are notes and no run searches, else none.
+        levels: for documents with levels: a range such as section:paragraph, one level, all, router:RUN, a
+            `LevelRange` or a planner; llm lets the language model of `ask` choose.
+        num_steps: for a run: number of picks if `top_k` is None. For `ask`: most passages.
+        stop: for a run: keep only the picks before it stops.
     """
 
     top_k: int | None = 5
@@ -45,7 +45,7 @@ class SearchOptions:
 
     @property
     def is_run(self) -> bool:
-        """Whether a run is named."""
+        """Whether the retriever is a run."""
         return self.retriever is not None and self.retriever not in RETRIEVERS
 
 
@@ -54,13 +54,13 @@ class AskOptions:
     """Options of an answer.
 
     Attributes:
-        search: how passages are found; its `top_k` counts for nothing.
-        max_context_tokens: of the passages; None is 2,000, or what the window of the model leaves.
-        num_around: of a run: sentences that each pick is widened by on either side; None is 2.
-        merge: a whole section in place of its passages, of an index with trees.
-        num_quotes: most quotes, where no language model is asked; 0 gives the passages alone.
-        prompts: folder of one's own prompts; None is ours.
-        sampling: of the language model.
+        search: how passages are found; its `top_k` is ignored.
+        max_context_tokens: most tokens of the passages; None is 2,000, or less if the model's window is smaller.
+        num_around: for a run: sentences added on either side of each pick; None is 2.
+        merge: replace passages by their whole section, in an index with trees.
+        num_quotes: most quotes when no language model is asked; 0 returns only the passages.
+        prompts: folder of custom prompts; None is the built-in ones.
+        sampling: for the language model.
     """
 
     search: SearchOptions = SearchOptions(top_k=None)
@@ -78,15 +78,15 @@ class Found:
 
     Attributes:
         question: as asked.
-        hits: the best first; of a run in the order of its picks.
+        hits: the best first; for a run, in the order of its picks.
         retriever: name of the method, or the folder of the run.
-        notes: what notes did.
-        num_chunks: leaves that were searched.
-        num_chunks_cut: of all leaves, those that are longer than the encoder reads.
-        cost: seconds by stage, those of reading, loading, cutting and embedding with the first question after; tokens
-            that were embedded.
-        levels: that were searched.
-        stop_reason: of a run.
+        notes: how notes were used.
+        num_chunks: number of leaves searched.
+        num_chunks_cut: number of all leaves that are longer than the encoder reads.
+        cost: seconds of each stage and embedded tokens. The first question includes reading, loading, cutting and
+            embedding the documents.
+        levels: the levels searched.
+        stop_reason: why a run stopped.
     """
 
     question: str
@@ -101,20 +101,20 @@ class Found:
 
 
 def check_options(options: SearchOptions, source: StoredSource | MemorySource, asks: bool) -> None:
-    """Refuses options that do not go with what is searched.
+    """Refuses options that do not fit the documents.
 
     Args:
         options: with a retriever.
-        asks: they are for `Index.ask`, where every search has a most number of passages.
+        asks: they are for `Index.ask`, whose searches always have a most number of passages.
     """
     settings, is_run, retriever = source.settings, options.is_run, options.retriever
     if is_run and isinstance(retriever, str) and not os.path.isdir(retriever):
-        names = "hybrid, dense, bm25, or the folder of a run, and no such folder is there"
+        names = "hybrid, dense, bm25, or the folder of a run; this folder does not exist"
         raise UsageError((Arg("retriever", retriever), f": one of {names}"), field="retriever", value=retriever)
     if options.top_k is not None and options.top_k < 1:
         raise UsageError("give at least 1", field="top_k", value=options.top_k)
     if options.notes not in (None, "none") and (is_run or not settings.has_notes):
-        what = "a run does not look at notes" if is_run else "only an index has notes"
+        what = "a run ignores notes" if is_run else "only an index has notes"
         if isinstance(source, StoredSource) and not is_run:
             what = f"{source.name} has no notes: `qrag index add {source.name} PATHS... --notes mentions`"
         reason = (Arg("notes", options.notes), f": {what}; or leave it out")
@@ -126,31 +126,33 @@ def check_options(options: SearchOptions, source: StoredSource | MemorySource, a
 
 
 def _refuse_of_run(field: str, retriever: object) -> NoReturn:
-    raise UsageError((Arg(field), f": belongs to a run, not to {retriever}; leave it out, or name a run"), field=field)
+    raise UsageError(
+        (Arg(field), f": works only with a run, not {retriever}; leave it out, or name a run"), field=field
+    )
 
 
 def _check_levels(options: SearchOptions, source: StoredSource | MemorySource) -> None:
     if source.settings.parents is None:
         what = ("made with ", *source.settings.cutting, ", whose documents have no levels")
         if isinstance(source, MemorySource):
-            what = ("files have no levels that are kept",)
+            what = ("files have no stored levels",)
         raise UsageError(
             (f"{source.name}: ", *what),
             field="levels",
-            remedy=": `qrag index build INDEX PATHS... --strategy levels`, and ask that",
+            remedy="`qrag index build INDEX PATHS... --strategy levels`, and search that index",
         )
     if options.is_run:
-        why = "at once, and a run goes step by step; leave the run out"
+        why = "in one step, but a run searches in several; leave the run out"
         raise UsageError((Arg("levels"), f": levels are searched {why}"), field="levels")
     if options.retriever == "bm25":
-        why = "by meaning, and bm25 goes by words; choose hybrid or dense"
+        why = "by vectors, but bm25 compares words; choose hybrid or dense"
         raise UsageError((Arg("levels"), f": levels are searched {why}"), field="levels")
     if options.notes not in (None, "none"):
-        raise UsageError((Arg("notes"), ": not with levels; leave one of both out"), field="notes")
+        raise UsageError((Arg("notes"), ": not with levels; use only one of the two"), field="notes")
 
 
 def check_context(options: AskOptions, search: SearchOptions, source: StoredSource | MemorySource) -> None:
-    """Refuses to merge what has no sections, to widen what is no sentence, and a context of no tokens."""
+    """Refuses merging without sections, widening of anything but sentences, and a context without tokens."""
     if options.max_context_tokens is not None and options.max_context_tokens < 1:
         raise UsageError("give at least 1", field="max_context_tokens", value=options.max_context_tokens)
     if not search.is_run and options.num_around is not None:
@@ -161,10 +163,10 @@ def check_context(options: AskOptions, search: SearchOptions, source: StoredSour
         is_stored = isinstance(source, StoredSource)
         what = ("made with ", *source.settings.cutting) if is_stored else ("files are cut into passages",)
         raise UsageError(
-            (f"{source.name}: ", *what, ", which have no sections around them"),
+            (f"{source.name}: ", *what, ", which have no sections to merge"),
             field="merge",
-            remedy=": `qrag index build INDEX PATHS --strategy tree` (or hierarchy), and ask that; or leave it out",
+            remedy="`qrag index build INDEX PATHS --strategy tree` (or hierarchy), and ask that; or leave it out",
         )
     if options.num_around or search.levels is not None:
         other = "num_around" if options.num_around else "levels"
-        raise UsageError((Arg("merge"), ": not with ", Arg(other), "; leave one of both out"), field="merge")
+        raise UsageError((Arg("merge"), ": not with ", Arg(other), "; use only one of the two"), field="merge")

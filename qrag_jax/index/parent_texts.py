@@ -1,11 +1,11 @@
-"""Vectors of parents that are made of their texts: as far as the encoder reads, in windows, or of a summary.
+"""Vectors of parents from their text: read as far as the encoder can, in windows, or as a summary.
 
-    direct    v = embed(text), of which an encoder reads what its window holds
+    direct    v = embed(text); the encoder reads as much as fits its window
     windows   v = unit(sum_w num_tokens(w) * unit(embed(w)))    over windows w that do not overlap
-    summary   v = embed(summary), of at most 128 tokens; a part without one is read in windows
+    summary   v = embed(summary), of at most 128 tokens; a part without a summary is read in windows
 
-A part that fits one window has the vector of `direct`. Windows end between words; each counts as much as it has
-tokens, as the last one may be short.
+A part that fits one window gets the vector of `direct`. Windows end between words. Each is weighted by its tokens,
+because the last one may be short.
 """
 
 import warnings
@@ -23,7 +23,7 @@ from qrag_jax.search.corpus import embed_texts
 from qrag_jax.types import CountTokens, Embed, TextGenerator, UsageError
 from qrag_jax.unit_rows import unit_rows
 
-WINDOW_TOKENS = 256  # of a window, [CLS] and [SEP] counted, as MiniLM reads them
+WINDOW_TOKENS = 256  # of a window, [CLS] and [SEP] included, as MiniLM reads them
 _NUM_SPECIAL = 2
 _TEXT_WAYS = ("direct", "windows", "summary")
 
@@ -39,25 +39,25 @@ def text_parents(
     progress: Progressed | None = None,
     finished: Callable[[Summaries], None] | None = None,
 ) -> Parents:
-    """The way of this name.
+    """How parents get vectors from their text.
 
     Args:
         name: direct, windows or summary.
         embed: texts -> vectors; the encoder of the leaves.
-        count: tokens of a text, special ones not counted, by its tokenizer.
-        window_tokens: that the encoder reads at once, [CLS] and [SEP] counted (`TextEmbedder.window`).
-        generator: of summaries; needed by `summary`.
-        summaries: how it sums up.
-        progress: told of every summary.
-        finished: told what became of each batch of summaries. Parts without one are warned of too.
+        count: text -> its tokens by the encoder's tokenizer, without special tokens.
+        window_tokens: tokens that the encoder reads, [CLS] and [SEP] included (`TextEmbedder.window`).
+        generator: writes summaries; needed by `summary`.
+        summaries: how it summarises.
+        progress: called for every summary.
+        finished: called with the result of each batch of summaries. A warning also reports parts without a summary.
 
     Raises:
-        UsageError: no such way; no generator of summaries; or a window without room for a token.
+        UsageError: the name is unknown, `summary` has no generator, or the window has no room for a token.
     """
     if name not in _TEXT_WAYS:
-        raise UsageError(f"parents {name!r}: made of texts are {', '.join(_TEXT_WAYS)}; choose one of them")
+        raise UsageError(f"parents {name!r}: not made from text; choose one of {', '.join(_TEXT_WAYS)}")
     if window_tokens <= _NUM_SPECIAL:
-        raise UsageError(f"window_tokens {window_tokens}: at least 3 are needed, [CLS], one of the text and [SEP]")
+        raise UsageError(f"window_tokens {window_tokens}: give at least 3 ([CLS], one token of text, [SEP])")
     if name == "direct":
         return Parents(
             name, of_texts=lambda texts: unit_rows(embed_texts(embed, texts)), most_tokens=window_tokens - _NUM_SPECIAL
@@ -69,7 +69,7 @@ def text_parents(
     if name == "windows":
         return Parents(name, of_texts=by_windows, fingerprint=f"windows of {window_tokens} tokens")
     if generator is None:
-        raise UsageError("parents summary: needs a language model that sums up; hand in a generator")
+        raise UsageError("parents summary: needs a language model to summarise; give `generator`")
 
     def by_summaries(texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
         found = summarise(generator, texts, summaries, progress=progress)
@@ -79,8 +79,8 @@ def text_parents(
         if lost:
             reasons = ", ".join(f"{reason}: {number:,}" for reason, number in found.left_out.items())
             warnings.warn(
-                f"summaries: {len(lost):,} of {len(texts):,} parts have none ({reasons}); their own text is embedded "
-                "in windows",
+                f"summaries: {len(lost):,} of {len(texts):,} parts have none ({reasons}); their text is embedded in "
+                "windows instead",
                 stacklevel=2,
             )
         vectors = unit_rows(embed_texts(embed, [text or "" for text in found.texts]))
@@ -96,12 +96,12 @@ def text_parents(
 def window_vectors(
     texts: Sequence[str], embed: Embed, count: CountTokens, window_tokens: int = WINDOW_TOKENS
 ) -> Float[np.ndarray, "texts dim"]:
-    """Vectors of texts that are read whole, in windows that do not overlap; see the module.
+    """Vectors of whole texts, read in windows that do not overlap; see the module.
 
     Args:
-        texts: any; one without a word is read as the empty text.
-        count: tokens of a text, special ones not counted.
-        window_tokens: of a window, [CLS] and [SEP] counted.
+        texts: any; one without a word counts as empty.
+        count: text -> its tokens, without special tokens.
+        window_tokens: of a window, [CLS] and [SEP] included.
 
     Returns:
         float32, length 1 or 0.

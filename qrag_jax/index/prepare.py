@@ -1,10 +1,10 @@
-"""Files to entries: read, cut, and embedded as far as the index has no vector of a text yet.
+"""Turns files into entries: reads and cuts them, and embeds text for which the index has no vector yet.
 
-`prepare` runs in any process; what knows the vectors of an index, `KnownVectors`, in the one that has it open.
+`prepare` runs in any process. `KnownVectors` looks up stored vectors in the process that has the index open.
 
-A vector is known by the text that was embedded. Of a tree whose parents get theirs in a way of their own
-(`tree/parent_vectors.py`), that is the text of a leaf, or of a parent that is read whole: two readings of a text are
-two vectors. What was made of children has no key, and is made anew with its document.
+The key of a vector is the embedded text. In a tree whose parents have their own kind of vectors
+(`tree/parent_vectors.py`), a parent's text read in that way has another key than the same text read as a leaf. A vector
+made from children has no key; it is made again with its document.
 """
 
 import sqlite3
@@ -34,22 +34,22 @@ from qrag_jax.search.corpus import ChunkDocument, embed_texts
 from qrag_jax.types import Chunk, CountTokens, Document, Embed, Encoder, InputError
 from qrag_jax.unit_rows import unit_rows
 
-_OF_PARENT, _KEY_BYTES = b"p", 32  # what a key of a parent's text ends with, and the size of one without it
+_OF_PARENT, _KEY_BYTES = b"p", 32  # suffix of the key of a parent's text; size of a key without it
 MakeTree = Callable[[Document], tuple[ChunkTree, Sequence[Chunk]]]
-# Keys of texts -> of those that are known, the vector and whether the text is cut.
+# Keys of texts -> for each known key, the vector and whether the text is cut.
 Ask = Callable[[Sequence[bytes]], dict[bytes, tuple[np.ndarray, bool]]]
 
 
 @dataclass(frozen=True)
 class Maker:
-    """What makes entries of documents.
+    """Makes entries of documents.
 
     Attributes:
-        chunk: cuts one.
+        chunk: cuts a document.
         embed: texts of chunks -> vectors.
-        count: tokens of a text, by the encoder's tokenizer.
-        tree: makes the tree of one and its nodes, where that is kept in place of chunks.
-        parents: how nodes above leaves get vectors; None embeds their texts as those of leaves.
+        count: text -> its tokens, by the encoder's tokenizer.
+        tree: makes the tree of a document and its nodes, if trees are kept.
+        parents: how nodes above the leaves get vectors; None embeds their text like that of leaves.
     """
 
     chunk: ChunkDocument
@@ -60,13 +60,13 @@ class Maker:
 
     @property
     def reading(self) -> Reading:
-        """How the texts of nodes above leaves are read."""
+        """How the text of nodes above the leaves is read."""
         if self.parents is None:
             return "alike"
         return "never" if self.parents.of_texts is None else "apart"
 
 
-MakeMaker = Callable[[], Maker]  # loads it; in a process of its own too, so it can be pickled
+MakeMaker = Callable[[], Maker]  # loads it, also in another process, so it can be pickled
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class Task:
     """A file to read.
 
     Attributes:
-        file: whose id its document has.
+        file: gives the id of its document.
         raw: its bytes.
-        origin: of them.
-        encoding: of a text.
+        origin: of the bytes.
+        encoding: of the text.
     """
 
     file: DocumentFile
@@ -88,11 +88,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of some tasks, and what it took.
+    """The results of some tasks.
 
     Attributes:
-        results: of each task an entry, or why there is none.
-        num_embedded: chunks whose texts were embedded.
+        results: for each task an entry, or the reason for its failure.
+        num_embedded: chunks embedded.
         num_reused: chunks whose vectors were known.
     """
 
@@ -102,10 +102,10 @@ class Made:
 
 
 def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
-    """Reads, cuts and embeds some files together; one that cannot be read or cut is a failure of its own.
+    """Reads, cuts and embeds some files together. A file that cannot be read or cut becomes a failure.
 
     Args:
-        ask: for the vectors that are known; None where texts do not decide on vectors.
+        ask: looks up known vectors; None if equal texts may have different vectors.
     """
     cut = [_cut(maker, task) for task in tasks]
     whole = [(task, found) for task, found in zip(tasks, cut, strict=True) if not isinstance(found, Failure)]
@@ -113,7 +113,7 @@ def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
     texts = [text for one in read for text in one.texts()]
     known = {} if ask is None else ask([text.key for text in texts])
     missing = [place for place, text in enumerate(texts) if text.key not in known]
-    if ask is not None:  # equal texts are embedded once
+    if ask is not None:  # embed equal texts once
         missing = list({texts[place].key: place for place in reversed(missing)}.values())[::-1]
     made = _embed_all(maker, [texts[place] for place in missing])
     if ask is None:
@@ -129,11 +129,11 @@ def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
 def keys_of(
     text: str, nodes: Sequence[Chunk], holds: Bool[np.ndarray, " nodes"], reading: Reading
 ) -> list[bytes | None]:
-    """What the vector of each node is known by: the text that was embedded, and in which way; None where none was.
+    """The key of the vector of each node: its embedded text and how it was read; None if no text was embedded.
 
     Args:
-        holds: which of them hold others.
-        reading: of the texts of these.
+        holds: which nodes have children.
+        reading: how the text of those is read.
     """
     keys = []
     for node, is_parent in zip(nodes, holds.tolist(), strict=True):
@@ -145,12 +145,12 @@ def keys_of(
 
 @dataclass(frozen=True)
 class _Text:
-    """What is to be embedded.
+    """A text to embed.
 
     Attributes:
         text: of a node.
-        key: that its vector is known by.
-        num_tokens: of it.
+        key: of its vector.
+        num_tokens: of the text.
     """
 
     text: str
@@ -159,32 +159,32 @@ class _Text:
 
     @property
     def is_parent(self) -> bool:
-        """Whether it is of a parent that is read in a way of its own."""
+        """Whether it is the text of a parent that is read differently from leaves."""
         return len(self.key) > _KEY_BYTES
 
 
 @dataclass(frozen=True)
 class _Read:
-    """A document that was cut, and what the vectors of its nodes are known by."""
+    """A document that was cut, and the keys of the vectors of its nodes."""
 
     cut: "_Cut"
     keys: Sequence[bytes | None]
 
     def texts(self) -> list[_Text]:
-        """Of the nodes that are embedded, in their order."""
+        """The texts of the embedded nodes, in their order."""
         text, nodes = self.cut.document.text, self.cut.nodes
         found = zip(nodes, self.keys, strict=True)
         return [_Text(chunk_text(text, node.spans), key, node.num_tokens) for node, key in found if key is not None]
 
     @property
     def are_embedded(self) -> Bool[np.ndarray, " nodes"]:
-        """Which nodes are."""
+        """Which nodes are embedded."""
         return np.array([key is not None for key in self.keys])
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A document and what it was cut into."""
+    """A document and its chunks or nodes."""
 
     document: Document
     nodes: tuple[Chunk, ...]
@@ -192,7 +192,7 @@ class _Cut:
 
     @property
     def holds(self) -> Bool[np.ndarray, " nodes"]:
-        """Which nodes hold others."""
+        """Which nodes have children."""
         return _holds(self.tree, len(self.nodes))
 
 
@@ -201,17 +201,17 @@ def _cut(maker: Maker, task: Task) -> _Cut | Failure:
         document = read_document(task.file, task.encoding, raw=task.raw)
         tree, nodes = (None, maker.chunk(document)) if maker.tree is None else maker.tree(document)
         if not nodes:
-            raise InputError("holds nothing to search in; leave it out", file=document.id)
+            raise InputError("contains no text to search; leave it out", file=document.id)
         return _Cut(document, tuple(nodes), tree)
     except InputError as error:
         reason = error.text(with_file=error.file != task.file.id)
-    except (RecursionError, MemoryError) as error:  # of a text that was made to
+    except (RecursionError, MemoryError) as error:  # from hostile text
         reason = f"cannot be read ({error!r}); leave it out"
     return Failure(task.file.id, reason, task.origin)
 
 
 def _embed_all(maker: Maker, texts: Sequence[_Text]) -> list[tuple[np.ndarray, bool]]:
-    """Of each text a vector, and whether it was cut: parents in their way, others by the encoder."""
+    """A vector for each text, and whether the text was cut. Parents are read in their way, others by the encoder."""
     is_own = np.array([text.is_parent for text in texts], bool)
     found: list[tuple[np.ndarray, bool]] = [(np.zeros(0, np.float32), False)] * len(texts)
     ways: list[tuple[Embed | None, np.ndarray]] = [
@@ -221,7 +221,7 @@ def _embed_all(maker: Maker, texts: Sequence[_Text]) -> list[tuple[np.ndarray, b
     for embed, own in ways:
         places = np.flatnonzero(own).tolist()
         if places:
-            assert embed is not None  # or these texts had no key
+            assert embed is not None  # texts without it have no key
             rows = zip(*_embed(maker, embed, [texts[place] for place in places]), strict=True)
             for place, (vector, is_cut) in zip(places, rows, strict=True):
                 found[place] = vector, bool(is_cut)
@@ -229,7 +229,7 @@ def _embed_all(maker: Maker, texts: Sequence[_Text]) -> list[tuple[np.ndarray, b
 
 
 def _embed(maker: Maker, embed: Embed, texts: Sequence[_Text]) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors, and which texts the window has cut: as many as the encoder says, which are the longest ones."""
+    """Vectors, and which texts were cut: the encoder gives their number, and they are the longest."""
     before = maker.embed.counts.num_texts_cut
     vectors = embed_texts(embed, [text.text for text in texts])
     is_cut = np.zeros(len(texts), bool)
@@ -267,18 +267,18 @@ def _holds(tree: ChunkTree | None, num_nodes: int) -> Bool[np.ndarray, " nodes"]
 
 @dataclass
 class KnownVectors:
-    """Finds vectors of an index by the texts of their chunks; an `Ask`.
+    """Finds stored vectors by the text of their chunks; an `Ask`.
 
-    Texts are hashed when first asked for: where nothing is to be embedded, none is.
+    Texts are hashed at the first lookup, and never if nothing is embedded.
     """
 
     connection: sqlite3.Connection
-    numbers: Sequence[int]  # of the rows that were there before
-    reading: Reading = "alike"  # of the texts of nodes above leaves
-    _places: dict[bytes, tuple[int, int]] | None = field(default=None, repr=False)  # row and chunk by text
+    numbers: Sequence[int]  # of the rows that existed before
+    reading: Reading = "alike"  # of the text of nodes above the leaves
+    _places: dict[bytes, tuple[int, int]] | None = field(default=None, repr=False)  # row and chunk of each text
 
     def __call__(self, keys: Sequence[bytes]) -> dict[bytes, tuple[np.ndarray, bool]]:
-        """The vectors of the texts that are known, by their keys."""
+        """The vectors of known texts, by their keys."""
         if self._places is None:
             self._places = {}
             for number in self.numbers:
@@ -294,7 +294,7 @@ class KnownVectors:
         found = {}
         for number, places in wanted.items():
             row = read_row(self.connection, number)
-            if row is None:  # removed since
+            if row is None:  # removed meanwhile
                 continue
             nodes, is_cut = unpack_nodes("", row)
             vectors = unpack_vectors(row, len(nodes))
@@ -302,7 +302,7 @@ class KnownVectors:
         return found
 
     def add(self, number: int, entry: Entry) -> None:
-        """Takes up what was written."""
+        """Adds an entry that was written."""
         if self._places is not None:
             self._enter(number, entry.document.text, entry.nodes, _holds(entry.tree, len(entry.nodes)))
 

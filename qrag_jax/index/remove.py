@@ -1,7 +1,4 @@
-"""Which documents belong to an index: what lies in a path, what is the index itself, what is gone.
-
-Documents taken out of an index, without a rest.
-"""
+"""Which documents belong to paths, to the index itself or to missing files; and removing documents completely."""
 
 import os
 from collections import Counter
@@ -22,14 +19,14 @@ from qrag_jax.types import NoteReader, UsageError
 
 
 def lies_in(name: str, place: str) -> bool:
-    """Whether a document is that of a path, or of a file below it."""
+    """Whether a document is the file of a path, or of a file below it."""
     if PurePath(place) == PurePath("."):
         return not PurePath(name).is_absolute()
     return PurePath(name).is_relative_to(place)
 
 
 def outside(found: Found, paths: Sequence[str], folder: Path) -> tuple[Found, bool]:
-    """What was found without the files of the index itself; and whether it lies in a path."""
+    """The files found that are not the index's own; and whether the index is inside one of the paths."""
     own = Path(os.path.realpath(folder))
     if not any(own.is_relative_to(os.path.realpath(path)) for path in paths):
         return found, False
@@ -45,12 +42,12 @@ def outside(found: Found, paths: Sequence[str], folder: Path) -> tuple[Found, bo
 def gone(
     known: Iterable[str], paths: Sequence[str], found: Found, unread: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Documents that no file stands for any more; and those that stay though their file was not seen.
+    """Documents without a file; and those that stay although their file was not seen.
 
     Args:
-        unread: ids of files that are there and could not be read.
+        unread: ids of files that exist but could not be read.
 
-    An empty folder and a link that is not followed hide what lay there, also below a path: an absent disk looks so.
+    An empty folder or a link that is not followed may be a disk that is not mounted, so documents below it stay.
     """
     seen = {file.id for file in found.files}
     blind = [*(skipped.id for skipped in found.skipped), *unread, *map(str, found.links)]
@@ -67,13 +64,13 @@ def gone(
 
 
 def _has_no_reader(name: str) -> bool:
-    """Whether a file is there whose reader needs packages that this environment lacks."""
+    """Whether a file exists whose reader needs a missing package."""
     suffix = PurePath(name).suffix.lower()
     return suffix in kind_by_suffix() and suffix not in read_suffixes() and os.path.isfile(name)
 
 
 def _has_no_disk(name: str) -> bool:
-    """Whether a folder on the way is an empty one or a link to nothing: a disk that is not there today looks so."""
+    """Whether the path has an empty folder or a dangling link, as for a disk that is not mounted."""
     for place in PurePath(name).parents:
         if os.path.isdir(place):
             return not os.listdir(place)
@@ -83,18 +80,18 @@ def _has_no_disk(name: str) -> bool:
 
 
 def check_place(folder: Path) -> None:
-    """Refuses a folder with something else in it."""
+    """Refuses a folder that contains something other than an index."""
     if is_index(folder):
         return
     if os.path.islink(folder) or (os.path.exists(folder) and not os.path.isdir(folder)):
-        raise UsageError(f"{folder}: is no folder; give the path of a new one, or of an index")
+        raise UsageError(f"{folder}: is not a folder; give the path of a new folder, or of an index")
     if os.path.isdir(folder) and folder.samefile(os.curdir):
         raise UsageError(f"{folder}: is the current folder; give a new folder in it")
-    # A killed writer that had not yet made an index leaves these.
+    # Left by a writer that was killed before it had made an index.
     ours = (CATALOGUE, f".{CATALOGUE}", ".index.json", ".qrag.lock")
     others = [name for name in names_in(folder) if not name.startswith(ours) and name != SHARDS]
     if others:
-        raise UsageError(f"{folder}: is a folder with other things in it ({others[0]}); give a new one, or an index")
+        raise UsageError(f"{folder}: contains other files ({others[0]}); give a new folder, or an index")
 
 
 def remove_documents(
@@ -106,23 +103,22 @@ def remove_documents(
     patience: float = PATIENCE,
     waits: Callable[[str], object] = lambda message: None,
 ) -> tuple[str, ...]:
-    """Removes the documents of files and folders; no byte of their texts stays in the index, nor a note of them.
+    """Removes the documents of files and folders. No byte of their text or notes stays in the index.
 
     Args:
         folder: of the index.
-        paths: as they are named in the index; the files need not be there any more.
-        make: loads what embeds, where notes come in that were beyond their chunk's most before; needed where the index
-            has notes (`Index.remove` gives it).
-        read_notes: as of `Plan`.
-        patience, waits: as of `folder.one_writer`.
+        paths: as they are named in the index; the files need not exist.
+        make: loads the encoder for notes that now fit the limit of their chunk; needed if the index has notes
+            (`Index.remove` supplies it).
+        read_notes: as in `Plan`.
+        patience, waits: as in `folder.one_writer`.
 
     Returns:
         The ids that were removed.
 
     Raises:
-        UsageError: there is no index, a path is blank, no document of it is there, or `make` is missing; then nothing
-            is removed.
-        InputError: the disk is full, or the index cannot be mended.
+        UsageError: there is no index, a path is blank or has no document, or `make` is missing. Nothing is removed.
+        InputError: the disk is full, or the index cannot be repaired.
     """
     paths = named_paths(paths)
     index_folder(folder)
@@ -135,7 +131,7 @@ def remove_documents(
             here = [name for name in known if lies_in(name, path)]
             if not here:
                 raise UsageError(
-                    f"{path}: no document of the index {folder}; `qrag index info {folder} --json` names them"
+                    f"{path}: not in the index {folder}; list its documents with `qrag index info {folder} --json`"
                 )
             gone |= dict.fromkeys(here)
         with writing_to(folder) as connection:

@@ -1,9 +1,9 @@
-"""An index made in parts, by processes or machines that share nothing but a folder, and joined at the end.
+"""Builds an index in shards, by processes or machines that share only a folder, and merges them at the end.
 
-    INDEX/shards/3-of-8            a finished shard: a whole index of its part of the documents
-    INDEX/shards/3-of-8.building   one on its way, which goes on where it was stopped
+    INDEX/shards/3-of-8            a finished shard: a complete index of its part of the documents
+    INDEX/shards/3-of-8.building   an unfinished shard; a later run continues it
 
-Which shard a document belongs to its id says, so that every machine comes to the same parts.
+The id of a document decides its shard, so every machine finds the same parts.
 """
 
 import hashlib
@@ -47,20 +47,20 @@ def build_shard(
     shard: int,
     num_shards: int,
 ) -> Changes | None:
-    """Makes one shard of a new index; None where it is finished already.
+    """Builds one shard of a new index; returns None if it is already finished.
 
     Args:
-        paths, found, settings, make, plan: as of `update_index`.
+        paths, found, settings, make, plan: as in `update_index`.
         shard: from 0.
     """
     if not 0 <= shard < num_shards:
         raise UsageError(f"of {num_shards} shards, give 0 to {num_shards - 1}", field="shard", value=shard)
     if is_index(folder):
-        remedy = ("shards make a new one: use build or add without ", Arg("shard"))
-        raise UsageError("is an index already", file=folder, remedy=remedy)
+        remedy = ("shards need a new folder: give one, or build without ", Arg("shard"))
+        raise UsageError("is already an index", file=folder, remedy=remedy)
     for name in finished_shards(folder):
         if not name.endswith(f"-of-{num_shards}"):
-            raise UsageError(f"{folder}: was begun with other shards ({name}): go on with those, or remove {SHARDS}/")
+            raise UsageError(f"{folder}: has shards of another number ({name}); use that number, or remove {SHARDS}/")
     done = folder / SHARDS / f"{shard}-of-{num_shards}"
     if done.exists():
         return None
@@ -92,14 +92,14 @@ def merge_shards(
     patience: float = PATIENCE,
     waits: Callable[[str], object] = lambda message: None,
 ) -> int:
-    """Joins finished shards into the index, and removes them; gives the number of documents.
+    """Merges finished shards into the index and removes them; returns the number of documents.
 
-    One that was stopped is begun again and comes to the same. The notes of all documents are made last.
+    A merge that was stopped starts again and gives the same result. Notes of all documents are made last.
 
     Args:
-        make: settings -> what loads what embeds; needed where chunks get notes.
-        read_notes: as of `Plan`.
-        patience, waits: as of `folder.one_writer`.
+        make: settings -> a function that loads the encoder; needed if chunks get notes.
+        read_notes: as in `Plan`.
+        patience, waits: as in `folder.one_writer`.
     """
     with one_writer(folder, "qrag index merge", patience, waits):
         was_joined = finish_merge(folder)
@@ -107,7 +107,7 @@ def merge_shards(
         if not names and was_joined:
             return _num_documents(folder)
         if not names:
-            build = f"`qrag index build {folder} PATHS... --num_shards N --shard I` builds one"
+            build = f"build one with `qrag index build {folder} PATHS... --num_shards N --shard I`"
             raise UsageError("has no shards", file=folder, remedy=build)
         number = int(names[0].rpartition("-")[2])
         missing = [str(shard) for shard in range(number) if f"{shard}-of-{number}" not in names]
@@ -115,7 +115,7 @@ def merge_shards(
             raise UsageError(
                 f"of {number} shards, {', '.join(missing) or 'some of another number'} are not finished",
                 file=folder,
-                remedy=f": build them first (`qrag index build {folder} PATHS... --num_shards {number} --shard "
+                remedy=f"build them first (`qrag index build {folder} PATHS... --num_shards {number} --shard "
                 f"{(missing or ['N'])[0]}`)",
             )
         shards = [shard for name in names if is_index(shard := folder / SHARDS / name)]
@@ -123,14 +123,14 @@ def merge_shards(
         if is_index(folder) and (there := read_settings(folder)).without_places != settings.without_places:
             raise UsageError(
                 (
-                    "is an index already, made with ",
+                    "is already an index, made with ",
                     *there.cutting,
                     " or another encoder than its shards (",
                     *settings.cutting,
                     ")",
                 ),
                 file=folder,
-                remedy=f": remove {SHARDS}/ to keep it, or move {SHARDS}/ into a new folder and merge that",
+                remedy=f"remove {SHARDS}/ to keep it, or move {SHARDS}/ into a new folder and merge that",
             )
         check_notes(folder, settings, make, read_notes)
         create(folder)
@@ -146,7 +146,7 @@ def merge_shards(
             if settings.has_notes:
                 assert make is not None
                 update_notes(connection, folder, settings, make(settings), KnownTexts(connection), read_notes)
-        os.rename(folder / SHARDS, folder / JOINED)  # at once: half of them would look like shards that are not made
+        os.rename(folder / SHARDS, folder / JOINED)  # in one step: a half-removed folder would look unfinished
         sync_folder(folder)
         finish_merge(folder)
         return _num_documents(folder)
@@ -160,11 +160,11 @@ def _num_documents(folder: Path) -> int:
 
 def _common(shards: Sequence[tuple[Path, IndexSettings]], folder: Path) -> IndexSettings:
     if not shards:
-        raise InputError(f"{folder}: its shards hold no document; build them of other files")
+        raise InputError(f"{folder}: its shards have no document; build them from other files")
     (first, settings), *others = shards
     for shard, other in others:
         if other.without_places != settings.without_places:
             raise InputError(
-                f"{shard}: was made with other settings or another encoder than {first}: remove one and build it again"
+                f"{shard}: was made with other settings or another encoder than {first}; remove one and build it again"
             )
     return settings

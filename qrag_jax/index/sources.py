@@ -1,4 +1,4 @@
-"""The sources of an `Index`: an index on disk, or documents in memory, perhaps cut and embedded."""
+"""What an `Index` searches: an index on disk, or documents in memory, with or without chunks and vectors."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -37,13 +37,13 @@ Paths = str | os.PathLike | Iterable[str | os.PathLike]
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The documents to search: all of them, or those of some names.
+    """The documents to search: all, or a selection.
 
     Attributes:
-        corpus: of them.
-        settings, method: that it was made by.
-        noted: the same with its notes; None where they are not used.
-        cost: of what was cut and embedded for it.
+        corpus: the documents.
+        settings, method: how they were cut and embedded.
+        noted: the corpus with its notes; None if notes are not used.
+        cost: of cutting and embedding documents for this view.
     """
 
     corpus: Corpus
@@ -55,12 +55,12 @@ class View:
 
     @cached_property
     def level_index(self) -> LevelIndex:
-        """The same, where documents have levels, as any range of these is searched."""
+        """The documents, ready to search any range of levels; needs documents with levels."""
         return level_index(self.corpus, self.settings, self.method)
 
     @cached_property
     def heads(self) -> tuple[str, ...]:
-        """How the documents begin, for a planner of levels."""
+        """The beginnings of the documents, for a planner of levels."""
         return document_heads(self.corpus)
 
     def planner(
@@ -70,11 +70,11 @@ class View:
         prompts: Path | None = None,
         finished: Callable[[PlansReading], None] | None = None,
     ) -> Planner | None:
-        """The planner that names the levels of each question; None where no levels are asked for.
+        """The planner that chooses levels for each question; None if no levels are asked for.
 
         Args:
-            levels: as of `SearchOptions`.
-            generator, prompts, finished: of a planner that asks a language model.
+            levels: as in `SearchOptions`.
+            generator, prompts, finished: for a planner that asks a language model.
         """
         names = level_names_of(self.settings)
         if levels is None or callable(levels):
@@ -85,12 +85,13 @@ class View:
             return constant(full_range(names))
         if levels == "llm":
             if generator is None:
-                raise UsageError((Arg("levels", "llm"), ": a language model plans, and none is asked"), field="levels")
+                reason = (Arg("levels", "llm"), ": needs a language model, and none is given")
+                raise UsageError(reason, field="levels")
             count = getattr(generator, "count", None) or self.method.count
             return make_llm_planner(generator, count, names, PlansConfig(prompts=prompts), finished=finished)
         kind, _, run = levels.partition(":")
         if kind == "router":
-            assert self.method.embed is not None  # or levels were refused
+            assert self.method.embed is not None  # check_options refuses levels without an encoder
             if run not in self._routers:
                 self._routers[run] = make_planner(load_router(run), self.level_index, self.method.embed)
             return self._routers[run]
@@ -102,8 +103,8 @@ class StoredSource:
     """An index on disk.
 
     Attributes:
-        name: its folder, as it was named.
-        only: patterns of the documents that are searched.
+        name: its folder, as given.
+        only: patterns of the documents to search.
     """
 
     name: str
@@ -111,11 +112,11 @@ class StoredSource:
 
     @cached_property
     def settings(self) -> IndexSettings:
-        """The settings that it was made with."""
+        """The settings of the index."""
         return read_settings(self.name)
 
     def view(self, only: tuple[str, ...], method: Method, key: str, *, with_notes: bool) -> View:
-        """The documents of some names, as they are now."""
+        """The documents that match the patterns, in their current state."""
         patterns = [Only(one) for one in (self.only, only) if one]
 
         def choose(names: Sequence[str]) -> Sequence[str]:
@@ -148,13 +149,13 @@ class StoredSource:
 
 @dataclass
 class MemorySource:
-    """Documents in memory, cut and embedded when they are first searched.
+    """Documents in memory, cut and embedded at the first search.
 
     Attributes:
-        name: of what was opened.
+        name: the paths, or `documents`.
         settings: how they are cut and embedded.
         held: the documents, in their order.
-        corpus: of documents that came cut; None of others.
+        corpus: the given corpus; None if documents or files were given.
         encoding, strict: how files are read.
     """
 
@@ -170,14 +171,14 @@ class MemorySource:
 
     @property
     def is_of_words(self) -> bool:
-        """The documents came cut and without vectors."""
+        """Whether the given corpus has no vectors."""
         return self.corpus is not None and self.corpus.vectors is None
 
     def view(self, only: tuple[str, ...], method: Method, key: str, *, with_notes: bool) -> View:
-        """The documents of some names; what is new is cut and embedded now.
+        """The documents that match the patterns; cuts and embeds new ones.
 
         Args:
-            key: of the method, the same for methods that cut and embed alike.
+            key: equal for methods that cut and embed in the same way.
         """
         made = self._made.get(key, self.corpus)
         known = {} if made is None else made.by_id
@@ -186,7 +187,7 @@ class MemorySource:
         if made is not None and len(kept) < len(known):
             made = made.only(kept) if kept else None
         cost = Cost()
-        if made is not None and new and method.embed is None:  # new ones get no vectors
+        if made is not None and new and method.embed is None:  # the new documents get no vectors
             made = replace(made, vectors=None)
         if made is None or new:
             part = method.build(new)
@@ -208,7 +209,7 @@ class MemorySource:
         names = self.documents()
         for path in paths:
             if not any(lies_in(name, path) for name in names):
-                raise UsageError("no document of it is here", field="paths", value=path)
+                raise UsageError("not among the documents; `documents()` lists them", field="paths", value=path)
         gone = tuple(name for name in names if any(lies_in(name, path) for path in paths))
         self.held = tuple(one for one in self.held if one.id not in gone)
         return gone
@@ -238,7 +239,7 @@ def make_source(
     encoding: str,
     strict: bool,
 ) -> StoredSource | MemorySource:
-    """The source to search; arguments as of `open_index`."""
+    """The source to search; arguments as in `open_index`."""
     check_encoding(encoding)
     if isinstance(source, Corpus):
         return _of_corpus(source, "corpus", only, encoder)
@@ -246,20 +247,20 @@ def make_source(
     documents = tuple(one for one in given if isinstance(one, Document))
     paths = named_paths(one for one in given if not isinstance(one, Document))
     if documents and paths:
-        reason = f"{len(documents)} documents beside the path {paths[0]}"
+        reason = f"{len(documents)} documents are mixed with the path {paths[0]}"
         raise UsageError(reason, field="source", remedy="give all as documents (`read_files`)")
     stored = [path for path in paths if is_stored(path)]
     if stored and len(paths) > 1:
         raise UsageError(
-            f"{stored[0]}: is an index, which is searched alone: `qrag index add {stored[0]} PATHS...` brings more "
-            "files into it"
+            f"{stored[0]}: is an index, which cannot be mixed with files; add them to it with `qrag index add "
+            f"{stored[0]} PATHS...`"
         )
     if stored:
         found = StoredSource(stored[0], only)
         of_files = {"encoder": encoder, "chunking": chunking, "tagger": tagger, "strict": strict or None}
         of_files["encoding"] = None if is_utf8(encoding) else encoding
         for field in [name for name, value in of_files.items() if value is not None]:
-            what = f"belongs to files; {found.name} is an index, made with "
+            what = f"applies only to files; {found.name} is an index, made with "
             raise UsageError((what, *found.settings.cutting), field=field)
         return found
     if len(paths) == 1 and is_corpus(paths[0]):
@@ -278,13 +279,13 @@ def _of_corpus(corpus: Corpus, name: str, only: tuple[str, ...], encoder: object
     chunking = corpus.made_by.chunking or DEFAULT_CHUNKING
     parents = ParentsSetting("best_child") if corpus.trees and chunking.strategy in CHUNKERS.choices("levels") else None
     known = encoder if isinstance(encoder, str) else corpus.made_by.encoder
-    known = known or ("minilm" if corpus.vectors is None else "")  # which counts tokens
+    known = known or ("minilm" if corpus.vectors is None else "")  # its tokenizer counts tokens
     settings = IndexSettings(chunking, known, is_tree=bool(corpus.trees), parents=parents)
     return MemorySource(name, settings, corpus.documents, corpus)
 
 
 def level_names_of(settings: IndexSettings) -> tuple[str, ...]:
-    """Names of the levels of documents, the coarsest first; none where they have none."""
+    """Names of the levels of documents, the coarsest first; empty if they have none."""
     return () if settings.parents is None or settings.chunking is None else level_names(settings.chunking)
 
 
@@ -292,8 +293,8 @@ def is_stored(path: str) -> bool:
     """Whether a path is an index on disk that can be searched.
 
     Raises:
-        UsageError: an index in shards that are not joined.
-        InputError: half an index.
+        UsageError: it is an index in shards that are not merged.
+        InputError: it is an index without its documents.
     """
     if path == STDIN:
         return False
@@ -301,28 +302,28 @@ def is_stored(path: str) -> bool:
         return is_index(path)
     try:
         shards = finished_shards(Path(path))
-    except UsageError:  # may not be looked into: what reads it says so
+    except UsageError:  # a folder that cannot be read; the reader of its files reports that
         return False
     if any(is_index(os.path.join(path, SHARDS, name)) for name in shards):
         raise UsageError(
-            f"{path}: an index in shards that are not joined: `qrag index merge {path}` when all are there"
+            f"{path}: an index in shards that are not merged; finish all shards, then run `qrag index merge {path}`"
         )
     try:
         read_settings(path)
-    except (UsageError, InputError):  # no index, or something else's `index.json`
+    except (UsageError, InputError):  # no index, or an `index.json` of another program
         return False
     raise InputError(
-        f"{path}: an index without its {CATALOGUE}: copy the index again, or remove its folder and build it again"
+        f"{path}: an index without its {CATALOGUE}; copy the index again, or remove its folder and build it again"
     )
 
 
 def is_run(path: str) -> bool:
-    """Whether a path is a run's folder or one of its steps, by the names in there."""
+    """Whether a path is the folder of a run or of one of its steps; checks file names."""
     folder = Path(path)
     if path == STDIN or not os.path.isdir(folder):
         return False
     try:
         steps = [folder, *(step_folder(folder, step) for step in checkpoint_steps(folder))]
         return any((step / MANIFEST).is_file() and (step / "metadata.json").is_file() for step in steps)
-    except PermissionError:  # what reads it says so
+    except PermissionError:  # the reader of the run reports it
         return False

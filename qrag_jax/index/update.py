@@ -1,9 +1,8 @@
-"""An index brought up to date with files: what has changed is read, cut and embedded, and nothing else.
+"""Updates an index from files: only files that have changed are read, cut and embedded.
 
-Whether a file has changed its bytes say, never its time. Each document is written in one transaction with the hash of
-its bytes: one that is in the index is whole, whatever ended the writer, and is not read again. A file that cannot be
-read any more (empty, cut off, no rights, another encoding) takes nothing away: its document stays as it was, and beside
-it stands why.
+A change is detected by the bytes of a file, never by its time. Each document is written in one transaction with the
+hash of its bytes, so a document in the index is always complete and is not read again. If a file cannot be read any
+more (empty, cut off, no permission, another encoding), its document stays as it was, and the index records the reason.
 """
 
 import hashlib
@@ -58,27 +57,27 @@ from qrag_jax.index.update_notes import KnownTexts, NotesMade, check_notes, take
 from qrag_jax.index.workers import Group, Workers
 from qrag_jax.types import InputError, NoteReader, UsageError
 
-READER = 1  # of what turns texts into chunks: another one cuts all files again
+READER = 1  # version of the code that turns text into chunks; a new version cuts all files again
 _UTF8 = "utf-8"
-_MAX_FILES, _MAX_BYTES = 16, 100_000  # of a group: enough to embed together, little to do again
+_MAX_FILES, _MAX_BYTES = 16, 100_000  # of a group: enough to embed together, and little to repeat
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What an update has done.
+    """The results of an update.
 
     Attributes:
-        num_read: documents that are new or were changed.
-        num_same: documents that are as they were, and were not read.
-        removed: ids of documents that are gone.
-        failed: what could not be read, this time or before with the same bytes; what was damaged and not read again.
-        lossy: what was read now, but not all of it.
-        kept: ids of documents that stay as they were, though their file cannot be read (`failed` says why), or was
-            not seen: their folder is empty or cannot be read.
-        mended: ids of documents whose rows were damaged, and which were read again; names of notes that were, too.
-        num_embedded: chunks whose vectors were computed.
-        num_reused: chunks of documents that were read whose vectors were known by their text.
-        notes: that the index has now, and what they took; those of a shard are made by the merge.
+        num_read: number of new or changed documents.
+        num_same: number of unchanged documents, which were not read.
+        removed: ids of documents whose files are gone.
+        failed: files that could not be read, now or earlier with the same bytes; and damaged documents not read again.
+        lossy: files of which this update could read only a part.
+        kept: ids of documents that stay as they were although their file cannot be read (`failed` says why) or was not
+            seen (its folder is empty or cannot be read).
+        mended: ids of damaged documents that were repaired, and names of damaged notes that were.
+        num_embedded: number of chunks embedded.
+        num_reused: number of chunks of documents read whose vectors were known from an equal text.
+        notes: the notes and their cost; the merge makes those of a shard.
     """
 
     num_read: int = 0
@@ -95,20 +94,20 @@ class Changes:
 
 @dataclass(frozen=True)
 class Plan:
-    """How an update goes about it.
+    """How an update runs.
 
     Attributes:
-        mirror: documents that the paths do not lead to are removed.
-        encoding: of texts; None reads a document in the encoding that it was read in, and new ones in UTF-8.
+        mirror: remove documents that are not below the paths.
+        encoding: of text; None reads a document in its earlier encoding, and new ones in UTF-8.
         strict: a file that cannot be read ends the update.
-        num_workers: processes that read; 0 reads in this one.
+        num_workers: number of processes that read; 0 reads in this process.
         patience: seconds to wait for another writer.
-        waits: told whom it waits for.
+        waits: called with a message that names the other writer.
         progress: called with (files done, files in all).
-        makes_notes: notes are brought up to date at the end; a shard leaves them to the merge.
-        read_notes: writes them; None takes the reader of the setting.
-        keeps_notes: nobody asks for another one to write the notes of an index that is there: the settings say who did,
-            and where another command has changed that meanwhile, this one is refused.
+        makes_notes: make the notes at the end; the merge does that for shards.
+        read_notes: writes the notes; None takes the reader of the settings.
+        keeps_notes: the writer of notes comes from the index, not from the user. The update is refused if another
+            command changes that writer in the meantime.
         note_progress: called with (rows of notes written, rows to write).
     """
 
@@ -132,22 +131,24 @@ class Plan:
 def update_index(
     folder: Path, paths: Sequence[str], found: Found, settings: IndexSettings, make: MakeMaker, plan: Plan
 ) -> Changes:
-    """Makes an index of files, or brings one up to date.
+    """Makes an index of files, or updates one.
 
     Args:
-        folder: of the index; made where there is none.
+        folder: of the index; made if missing.
         settings: how it is made; the fingerprint may be empty.
-        make: loads what cuts and embeds by these settings; not called where nothing is to be read and the encoder has
-            the name of that of the index.
+        make: loads the `Maker` of these settings. Not called if no file needs reading and the encoder has the same name
+            as that of the index.
     """
     check_place(folder)
     if not found.files:
-        raise UsageError(f"{', '.join(paths) or 'no path'}: no file to read was found, so nothing is changed")
+        raise UsageError(
+            f"{', '.join(paths) or 'no path'}: found no file to read, so nothing was changed; give other paths"
+        )
     with one_writer(folder, "qrag index", plan.patience, plan.waits):
         finish_merge(folder)
-        if finished_shards(folder):  # joined later they would bring old documents back
+        if finished_shards(folder):  # a later merge would bring old documents back
             raise UsageError(
-                f"{folder}: has shards that are not joined: `qrag index merge {folder}` first, or remove "
+                f"{folder}: has shards that are not merged; run `qrag index merge {folder}` first, or remove "
                 f"{folder / SHARDS}"
             )
         if plan.makes_notes:
@@ -155,10 +156,10 @@ def update_index(
         known_settings = settings_of(folder, settings)
         if known_settings is not None and plan.keeps_notes and read_settings(folder).notes != known_settings.notes:
             raise UsageError(
-                f"{folder}: another command has changed who writes its notes, which was {settings.notes.reader} when "
-                "this one began: run it again"
+                f"{folder}: another command has changed the writer of its notes from {settings.notes.reader} since "
+                "this one began; run it again"
             )
-        if known_settings is not None and known_settings.model != settings.model:  # even where nothing is to be read
+        if known_settings is not None and known_settings.model != settings.model:  # even if no file needs reading
             check_encoder(known_settings, make().embed.fingerprint, settings.model)
         try:
             if known_settings is None:
@@ -172,7 +173,7 @@ def update_index(
                 sqlite.remove(folder / CATALOGUE)
         if known_settings is None and not is_index(folder):
             raise InputError(
-                f"{folder}: none of {len(found.files)} files could be read, so there is no index yet: "
+                f"{folder}: none of {len(found.files)} files could be read, so no index was made: "
                 f"{named(changes.failed)}"
             )
     seen = {file.id for file in found.files}
@@ -185,7 +186,7 @@ def update_index(
 
 
 class _Update:
-    """One update, while the index is held."""
+    """One update, while the index is locked."""
 
     def __init__(
         self,
@@ -202,7 +203,7 @@ class _Update:
         numbers = [one.number for one in known if one.number is not None]
         self.vectors = KnownVectors(connection, numbers, settings.reading)
         self.ask = self.vectors if settings.reuses_vectors else None
-        self.unseen: list[str] = []  # ids of files that could not even be hashed
+        self.unseen: list[str] = []  # ids of files that could not be hashed
         self.failed: list[Skipped] = []
         self.kept: list[str] = []
         self.counts = Changes()
@@ -226,15 +227,15 @@ class _Update:
         if self.plan.mirror:
             removed, kept = gone(self.known, paths, found, self.unseen)
         for name in removed:
-            self.note_texts.keep(name)  # it may be there under another name now
+            self.note_texts.keep(name)  # the file may have been renamed
             remove(self.connection, self.folder, name)
         notes = self._update_notes()
-        removed = tuple(name for name in removed if self.known[name].number is not None)  # no mere failures
+        removed = tuple(name for name in removed if self.known[name].number is not None)  # documents, not failures
         failed = (*found.skipped, *self.failed)
         return replace(self.counts, removed=removed, kept=(*self.kept, *kept), failed=failed, notes=notes)
 
     def _update_notes(self) -> NotesMade:
-        if not is_index(self.folder):  # nothing could be read
+        if not is_index(self.folder):  # no file could be read
             return NotesMade()
         if not self.plan.makes_notes:
             take_up(self.folder, self.settings)
@@ -250,7 +251,7 @@ class _Update:
         )
 
     def _groups(self, files: Sequence[DocumentFile]) -> Iterator[Group]:
-        """The files that have changed, some at a time."""
+        """The files that have changed, in groups."""
         group: list[Task] = []
         for file in files:
             task = self._task(file)
@@ -264,7 +265,7 @@ class _Update:
             yield tuple(group)
 
     def _task(self, file: DocumentFile) -> Task | None:
-        """What is to be done about a file; None where its bytes are known, or cannot be had."""
+        """The task for a file; None if its bytes are known or cannot be read."""
         known = self.known.get(file.id)
         encoding = self.plan.encoding or self.encodings.of_document(file.id)
         try:
@@ -277,8 +278,8 @@ class _Update:
         if self.plan.encoding is None:
             encoding = self.encodings.of_bytes(file.id, bytes_sha256)
             is_new = known is not None and bytes_sha256 != known.origin.bytes_sha256
-            if is_new and not is_utf8(encoding) and looks_like_utf8(raw, encoding):  # saved as that since
-                reason = f"was read as {encoding} before and looks like UTF-8 now: name its encoding"
+            if is_new and not is_utf8(encoding) and looks_like_utf8(raw, encoding):  # saved as UTF-8 since then
+                reason = f"was read as {encoding} before, but looks like UTF-8 now; name its encoding"
                 self._fail(Failure(file.id, reason, Origin(bytes_sha256, f"{READER} unsure")))
                 return None
         origin = Origin(bytes_sha256, _reader(file, raw, encoding))
@@ -287,7 +288,7 @@ class _Update:
         if origin == known.tried:
             self._fail(Failure(file.id, known.error, origin))
             return None
-        if known.tried is not None:  # the file is what it was before it could not be read
+        if known.tried is not None:  # the file has its earlier readable bytes again
             put_beside(self.connection, self.folder, file.id, None)
         self.counts = replace(self.counts, num_same=self.counts.num_same + 1)
         return None
@@ -304,7 +305,7 @@ class _Update:
             yield prepare(self.maker, group, self.ask)
 
     def _check_encoder(self, fingerprint: str) -> None:
-        """Refuses another encoder than that of the index; one that is new is an index from now on."""
+        """Refuses an encoder other than that of the index; a new index takes it."""
         if not self.settings.fingerprint:
             self.settings = replace(self.settings, fingerprint=fingerprint)
             write_settings(self.folder, self.settings)
@@ -315,7 +316,7 @@ class _Update:
             self._fail(result)
             return
         if result.document.id in self.known:
-            self.note_texts.keep(result.document.id)  # its notes go with what is written in its place
+            self.note_texts.keep(result.document.id)  # writing the document removes its notes
         number = put(self.connection, self.folder, result)
         self.vectors.add(number, result)
         if (part := read_in_part(result.document)) is not None:
@@ -323,7 +324,7 @@ class _Update:
         self.counts = replace(self.counts, num_read=self.counts.num_read + 1)
 
     def _fail(self, failure: Failure) -> None:
-        """Records that a file cannot be read; a document that was made of it before stays."""
+        """Records that a file cannot be read; the document of an earlier state stays."""
         if self.plan.strict:
             raise InputError(f"{failure.id}: {failure.reason}")
         known = self.known.get(failure.id)
@@ -338,7 +339,7 @@ class _Update:
 
 
 class _Encodings:
-    """In what encoding a text is read where none is named: as its document was, or one of the same bytes; or UTF-8."""
+    """The encoding of a text if none is named: that of its document or of one with the same bytes, else UTF-8."""
 
     def __init__(self, known: Sequence[Known]) -> None:
         documents = [one for one in known if one.number is not None]
@@ -353,7 +354,7 @@ class _Encodings:
 
 
 def _reader(file: DocumentFile, raw: bytes, encoding: str) -> str:
-    """What reads these bytes: where this changes, they are read again; by an extra that was installed since, too."""
+    """The reader of these bytes. If it changes, for example by installing an extra, they are read again."""
     try:
         return f"{READER} {reader_of(file, raw, encoding)}"
     except InputError:

@@ -1,9 +1,9 @@
-"""The notes of an index brought up to date with its documents.
+"""Updates the notes of an index after its documents have changed.
 
-Which notes there are all documents decide together: another one may name what a chunk is about, or make a name too
-common. So the reader is asked for all of them, and what is stored is made equal to that; only texts without a vector
-are embedded. Notes of a document that changes go with it (`note_rows`), and what is left proves itself; that they are
-all there are is written last. So a writer that is killed before that loses nothing, and the next one goes on.
+The notes depend on all documents together: a new document may say what a chunk is about, or make a name too common. So
+the reader writes all notes again, and only text without a vector is embedded. Notes are removed together with a changed
+document (`note_rows`), and every row has its own hash. A mark that the notes are complete is written last, so a killed
+writer loses nothing and the next one continues.
 """
 
 import json
@@ -50,19 +50,19 @@ from qrag_jax.search.corpus import embed_texts
 from qrag_jax.search.note_texts import check_note
 from qrag_jax.types import Chunk, Document, Note, NoteReader, UsageError
 
-VERSION = 1  # of what makes notes: another one makes them anew
-_FIRST_FIELDS = ("reader", "model", "prompts_sha256")  # of a setting, when indices first had notes
-_MAX_ROWS = 256  # of a transaction: their new texts are embedded together, and are what a killed writer loses
+VERSION = 1  # version of the code that makes notes; a new version makes them again
+_FIRST_FIELDS = ("reader", "model", "prompts_sha256")  # fields of the setting in the first format with notes
+_MAX_ROWS = 256  # rows in a transaction: their new text is embedded together, and a killed writer loses only these
 
 
 @dataclass(frozen=True)
 class NotesMade:
-    """What an update of the notes has done.
+    """The results of an update of the notes.
 
     Attributes:
-        num_notes: that the index has now.
-        num_embedded: texts of notes whose vectors were computed.
-        left_out: how many were not written or kept, by reason.
+        num_notes: number of notes in the index.
+        num_embedded: number of texts of notes embedded.
+        left_out: number of notes not written or kept, by reason.
     """
 
     num_notes: int = 0
@@ -71,35 +71,35 @@ class NotesMade:
 
 
 def note_reader(setting: NotesSetting) -> NoteReader:
-    """The reader of a setting whose name says all of it."""
+    """The reader of a setting, if it needs nothing but its name."""
     if setting.reader == "mentions":
         return mention_notes
     raise UsageError(
-        f"notes by {setting.model or setting.reader}: a language model writes them, which is to be handed in: give "
-        "`read_notes` (`annotate.make_llm_reader`), or take mentions, or none"
+        f"notes by {setting.model or setting.reader}: a language model must write them; give `read_notes` "
+        "(`annotate.make_llm_reader`), or choose mentions or none"
     )
 
 
 def check_notes(folder: Path, settings: IndexSettings, make: object | None, read: NoteReader | None) -> None:
-    """Refuses, before anything is changed, notes that could not be made then; see `update_notes`."""
+    """Refuses, before any change, an update that could not make its notes; see `update_notes`."""
     if settings.has_notes and make is None:
-        raise UsageError(f"{folder}: has notes, which are made anew of all documents: give `make`, to embed new ones")
+        raise UsageError(f"{folder}: has notes, which depend on all documents; give `make` to embed new ones")
     if settings.has_notes and read is None:
         note_reader(settings.notes)
 
 
 def setting_key(setting: NotesSetting) -> str:
-    """What notes were made by, as the catalogue says it: other notes come of another one."""
-    # A field that came later is left out where it says nothing: indices that were written before have it so.
+    """The setting as the index records it; a different text means different notes."""
+    # Later fields are left out if they are empty, because older indexes do not have them.
     said = {name: value for name, value in asdict(setting).items() if value or name in _FIRST_FIELDS}
     return json.dumps({**said, "version": VERSION}, sort_keys=True)
 
 
 def current_mark(connection: sqlite3.Connection, folder: Path, setting: NotesSetting) -> Mark | None:
-    """What the notes were made of, if that is the documents as they are, and the setting; else None.
+    """What the notes were made from, if the documents and the setting are still the same; else None.
 
     Raises:
-        Damaged: the file is.
+        Damaged: the file is damaged.
     """
     with named(folder / CATALOGUE):
         mark = read_mark(connection)
@@ -110,19 +110,19 @@ def current_mark(connection: sqlite3.Connection, folder: Path, setting: NotesSet
 
 @dataclass
 class KnownTexts:
-    """Vectors of texts of notes, and tokens, by the text: of what the index has, and of what it had a moment ago."""
+    """Vectors and token counts of the text of notes, both stored now and removed during this update."""
 
     connection: sqlite3.Connection
     vectors: dict[str, np.ndarray] = field(default_factory=dict)
     num_tokens: dict[str, int] = field(default_factory=dict)
 
     def keep(self, document_id: str) -> None:
-        """Keeps in memory what goes with a document that is to be written anew."""
+        """Keeps the notes of a document in memory before it is written again."""
         for row in rows_of(self.connection, document_id):
             self._enter(row)
 
     def look_up(self, texts: Collection[str], stored: Mapping[Pair, bytes]) -> None:
-        """Takes up what the stored rows say of texts."""
+        """Reads vectors and token counts of texts from the stored rows."""
         wanted = set(texts) - self.vectors.keys()
         for pair, content in stored.items():
             if wanted and not wanted.isdisjoint(texts_of(_notes(content))):
@@ -146,12 +146,12 @@ def update_notes(
     read: NoteReader | None = None,
     progress: Callable[[int, int], object] = lambda done, of: None,
 ) -> NotesMade:
-    """Makes the notes of an index those of its documents as they are.
+    """Makes the notes of an index match its documents.
 
     Args:
-        connection: that writes; every row was looked at (`mend`).
-        make: loads what embeds; not called where no text is new.
-        known: texts whose vectors are known, more than the rows have.
+        connection: may write; every row was checked (`mend`).
+        make: loads the encoder; not called if no text is new.
+        known: texts whose vectors are known, in addition to the rows.
         read: writes the notes; None takes the reader of the setting.
         progress: called with (rows written, rows to write).
     """
@@ -165,7 +165,7 @@ def update_notes(
         return NotesMade(mark.num_notes, 0, mark.left_out)
     documents, leaves = read_leaves(connection, folder)
     found = (read or note_reader(settings.notes))(documents, leaves)
-    take_up(folder, settings)  # not before: a reader that was stopped leaves an index whose notes are what they were
+    take_up(folder, settings)  # after the reader: if it is stopped, the index keeps its notes and their setting
     wanted = {pair: pack_notes(notes) for pair, notes in _by_pair(found.notes, documents, leaves).items()}
     stored = read_pairs(connection, folder)
     changed = {pair: content for pair, content in wanted.items() if stored.get(pair) != content}
@@ -181,7 +181,7 @@ def update_notes(
 
 
 def take_up(folder: Path, settings: IndexSettings) -> None:
-    """Writes who the notes are by where that changes; from here on those of others are not current, and say so."""
+    """Records a changed writer of notes; notes of the earlier writer then count as out of date."""
     if settings != read_settings(folder):
         write_settings(folder, settings)
 
@@ -189,7 +189,7 @@ def take_up(folder: Path, settings: IndexSettings) -> None:
 def _by_pair(
     notes: Sequence[Note], documents: Sequence[Document], leaves: Sequence[Chunk]
 ) -> dict[Pair, list[tuple[int, Note]]]:
-    """The notes of each row, each with its place among those of its chunk."""
+    """The notes of each row, each with its position among those of its chunk."""
     by_id, chunks = {document.id: document for document in documents}, {leaf.id: leaf for leaf in leaves}
     num_before: Counter[str] = Counter()
     rows: defaultdict[Pair, list[tuple[int, Note]]] = defaultdict(list)
@@ -207,7 +207,7 @@ def _notes(content: bytes) -> list[Note]:
 
 @dataclass
 class _Embedder:
-    """Vectors and tokens of texts, known or made; loads nothing before a text is new."""
+    """Vectors and token counts of texts, stored or new; loads the encoder when the first text is new."""
 
     settings: IndexSettings
     make: MakeMaker
@@ -238,7 +238,7 @@ def _write(
     embed: _Embedder,
     progress: Callable[[int, int], object],
 ) -> int:
-    """Writes rows, some at a time; gives how many texts were embedded."""
+    """Writes rows in groups; returns the number of texts embedded."""
     pairs = sorted(changed)
     for start in range(0, len(pairs), _MAX_ROWS):
         group = {pair: _notes(changed[pair]) for pair in pairs[start : start + _MAX_ROWS]}

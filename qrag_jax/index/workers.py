@@ -1,6 +1,6 @@
-"""Files prepared by other processes, which may be killed: what one had in hand is done again by the next.
+"""Prepares files in other processes. If one is killed, another repeats its files.
 
-A file whose process ends while it is alone in its hands, some times over, is a failure of its own.
+A file becomes a failure if its process ends several times while it has no other file.
 """
 
 import multiprocessing as mp
@@ -19,13 +19,13 @@ from qrag_jax.index.stores.sqlite.entries import Failure
 from qrag_jax.types import InputError
 
 Group = Sequence[Task]
-_MAX_DEATHS = 3  # of processes with one file in hand; and of those that had not even begun
+_MAX_DEATHS = 3  # of processes with the same single file; and of processes that could not start
 _GONE = (EOFError, ConnectionResetError, BrokenPipeError)
 
 
 @dataclass
 class _Worker:
-    """A process and what it has in hand."""
+    """A process and its current files."""
 
     process: BaseProcess
     group: Group | None = None
@@ -34,13 +34,13 @@ class _Worker:
 
 @dataclass
 class Workers:
-    """Processes that prepare groups of files, while its context is open.
+    """Processes that prepare groups of files while the context is open.
 
     Attributes:
         number: of processes.
-        make: loads what cuts and embeds, in each.
-        check: told the fingerprint of the encoder before the first file; may refuse it.
-        ask: of `prepare`, answered here.
+        make: loads the `Maker` in each process.
+        check: called with the fingerprint of the encoder before the first file; may refuse it.
+        ask: as in `prepare`; answered in this process.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Workers:
     def __post_init__(self) -> None:
         self._workers: dict[Connection, _Worker] = {}
         self._again: deque[Group] = deque()
-        self._deaths: dict[str, int] = {}  # of files that were alone
+        self._deaths: dict[str, int] = {}  # of processes that had only this file
         self._early_deaths = 0
 
     def __enter__(self) -> "Workers":
@@ -59,13 +59,13 @@ class Workers:
 
     def __exit__(self, *_: object) -> None:
         for connection, worker in self._workers.items():
-            connection.close()  # one that waits for work ends by this
+            connection.close()  # ends a process that waits for work
             worker.process.terminate()
             worker.process.join()
         self._workers = {}
 
     def run(self, groups: Iterator[Group]) -> Iterator[Made]:
-        """What became of each group, in the order in which they are done."""
+        """The results of each group, in the order in which they are finished."""
         while True:
             self._hand_out(groups)
             if not any(worker.group for worker in self._workers.values()):
@@ -77,7 +77,7 @@ class Workers:
                     yield made
 
     def _hand_out(self, groups: Iterator[Group]) -> None:
-        """Gives every idle process a group, and starts processes for what is left."""
+        """Gives every idle process a group, and starts processes for more groups."""
         idle = [connection for connection, worker in self._workers.items() if worker.group is None]
         while idle or len(self._workers) < self.number:
             group = self._again.popleft() if self._again else next(groups, None)
@@ -85,7 +85,7 @@ class Workers:
                 return
             connection = idle.pop() if idle else self._start()
             self._workers[connection].group = group
-            with suppress(*_GONE):  # it has ended, which is heard of
+            with suppress(*_GONE):  # it has ended; `_hear` notices
                 connection.send(group)
 
     def _start(self) -> Connection:
@@ -98,7 +98,7 @@ class Workers:
         return ours
 
     def _hear(self, connection: Connection) -> Made | None:
-        """Takes one message; what became of a group, if it was that."""
+        """Receives one message; returns the results of a group, if the message contains them."""
         try:
             kind, value = connection.recv()
         except _GONE:
@@ -119,7 +119,7 @@ class Workers:
         return None
 
     def _bury(self, connection: Connection) -> Made | None:
-        """Sees to what a process had in hand that has ended; a failure, if it was one file too often."""
+        """Handles a process that has ended: retries its files, or returns a failure after several deaths."""
         worker = self._workers.pop(connection)
         connection.close()
         worker.process.join()
@@ -131,11 +131,11 @@ class Workers:
                     f"processes end while they load the encoder (exit code {worker.process.exitcode})",
                     field="num_workers",
                     value=self.number,
-                    remedy=": make room in memory, or use fewer",
+                    remedy="free some memory, or use fewer processes",
                 )
         if group is None:
             return None
-        if len(group) > 1:  # which of them it was will show
+        if len(group) > 1:  # retry each alone, to find the one that kills its process
             self._again.extend((task,) for task in group)
             return None
         (task,) = group
@@ -151,8 +151,8 @@ class Workers:
 
 
 def _work(connection: Connection, make: MakeMaker, may_ask: bool) -> None:
-    """The life of a process: until its connection is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is its parent's, which ends it
+    """Runs a process until its connection closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
 
     def ask(keys: Sequence[bytes]) -> dict[bytes, tuple[np.ndarray, bool]]:
         connection.send(("ask", keys))

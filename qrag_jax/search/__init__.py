@@ -1,4 +1,4 @@
-"""Search in one step over a corpus in memory, and what is done with its hits. No JAX."""
+"""Search in one step over a corpus in memory, and answers from its hits. Does not use JAX."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""From a corpus to an answer with citations, as one function whose parts are handed in.
+"""One function from a corpus to an answer with citations; you pass its parts.
 
 method = single_step_method("hybrid")                            # index/methods.py: how to cut, embed, search
 corpus = method.build(read_files(["notes/"]))                    # or load_corpus("notes.corpus")
@@ -40,10 +40,10 @@ from qrag_jax.types import (
 
 PROMPT = "answer"  # of llm/prompts: places $mark, $passages and $question
 _MAX_CONTEXT_TOKENS = 2_000
-# Of a window, for what a chat template writes around messages, and for tokens that join otherwise than they count.
+# Tokens of a window kept free for the chat template, and for tokens that count differently once joined.
 _SLACK = 64
 
-# (corpus, ranking) -> what the model is given.
+# (corpus, ranking) -> the context.
 FillContext = Callable[[Corpus, Ranked], Context]
 
 
@@ -51,7 +51,7 @@ class NothingFound(InputError):
     """No passage shares a word with the question.
 
     Attributes:
-        answer: of nothing, where an `Index` was asked.
+        answer: an answer without passages, if an `Index` was asked.
     """
 
     answer: "Answer | None" = None
@@ -59,25 +59,25 @@ class NothingFound(InputError):
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer to a question about documents, and what it was made of: by a language model, or in quotes.
+    """An answer from documents, written by a language model or made of quotes, with its sources.
 
     Attributes:
         question: as asked.
         context: the passages that were found and fit, in document order.
-        given: the same as citations, checked, in their order.
-        given_notes: the notes behind them, likewise.
-        num_chunks: that were searched, the leaves of the corpus.
-        cost: of this question alone (`Corpus.cost` has what came before): seconds by stage (retrieve, context, quote or
-            generate), and the tokens of a call that was made now.
-        quotes: sentences that answer, the best first; none of an answer that a language model wrote.
+        given: the passages as checked citations, in the same order.
+        given_notes: the notes after the passages, as checked citations.
+        num_chunks: number of leaves searched.
+        cost: of this question only (`Corpus.cost` has earlier costs): seconds of each stage (retrieve, context, quote
+            or generate), and tokens of a new call.
+        quotes: sentences that answer, the best first; empty if a language model answers.
         cited: what the answer cites.
-        generation: of a language model: text, why it ended, tokens; or the error, and then nothing is cited. None where
-            none was asked.
-        model: that was asked; `extraction` of quotes; None of passages alone.
-        prompt_sha256: of the template of a language model.
-        num_cut: texts that were read for this question and that the encoder cut.
-        retriever, notes: by which passages were found, where an `Index` was asked.
-        levels: that were searched, likewise.
+        generation: of the language model: text, finish reason and tokens; or the error, and then nothing is cited. None
+            if no model was asked.
+        model: name of the model; `extraction` for quotes; None if only passages were asked for.
+        prompt_sha256: of the template for the language model.
+        num_cut: texts read for this question that the encoder cut off.
+        retriever, notes: how passages were found, if an `Index` was asked.
+        levels: the levels searched, if an `Index` was asked.
     """
 
     question: str
@@ -98,7 +98,7 @@ class Answer:
 
     @property
     def text(self) -> str | None:
-        """The answer: quotes, each with the number of its passage; None where there is none, as a call failed."""
+        """The answer; for quotes, each with the number of its passage. None if a call failed or none was made."""
         if self.quotes:
             numbers = (self.number_of(quote) for quote in self.quotes)
             said = (" ".join(quote.text.split()) for quote in self.quotes)
@@ -106,7 +106,7 @@ class Answer:
         return None if self.generation is None or self.generation.error is not None else self.generation.text
 
     def number_of(self, quote: Sentence) -> int:
-        """The number of the passage that a quote stands in."""
+        """The number of the passage that contains a quote."""
         start, end = quote.place.start, quote.place.end
         return next(
             one.number
@@ -125,21 +125,21 @@ def answer_question(
     template: PromptTemplate | None = None,
     sampling: Sampling | None = None,
 ) -> Answer:
-    """Answers a question from a corpus: retrieve, choose a context, ask, cite.
+    """Answers a question from a corpus: retrieves, chooses a context, asks, cites.
 
-    A model that fails is no exception: `generation.error` says why, and all that was retrieved is there.
+    A model that fails raises nothing: `generation.error` says why, and the result has what was retrieved.
 
     Args:
         question: what is asked.
-        corpus: what is searched; built once, asked many times.
+        corpus: what is searched; built once for many questions.
         retrieve: ranks its nodes.
         generator: the language model.
-        fill: chooses passages (`make_fill`); None takes the best nodes up to 2,000 tokens, as the corpus counted them.
-        template: of the prompt, with places for the mark, the passages and the question; None is ours.
+        fill: chooses passages (`make_fill`); None takes the best nodes up to 2,000 tokens, as counted in the corpus.
+        template: of the prompt, with places for the mark, the passages and the question; None is the built-in one.
         sampling: of the answer; None is greedy.
 
     Raises:
-        InputError: a blank question, nothing was found, a passage does not stand in its document, the generator breaks
+        InputError: the question is blank, nothing was found, a passage is not in its document, the generator breaks
             its contract, or as the parts.
     """
     found = find_passages(question, corpus, retrieve, fill=fill)
@@ -149,7 +149,7 @@ def answer_question(
 def answer_from(
     found: Answer, corpus: Corpus, generator: TextGenerator, template: PromptTemplate, sampling: Sampling
 ) -> Answer:
-    """The answer of a language model from the passages that were found (`find_passages` over the corpus)."""
+    """Asks a language model about passages that `find_passages` found in the corpus."""
     context = found.context
     messages = make_prompt(template, found.question, [passage.text for passage in context.passages], context.notes)
     seconds = dict(found.cost.seconds)
@@ -168,11 +168,11 @@ def answer_from(
 
 
 def quote_passages(found: Answer, corpus: Corpus, embed: Embed | None, num_quotes: int = 3) -> Answer:
-    """Answers in the words of the passages that were found, without a language model (`extract`).
+    """Answers with sentences of the passages, without a language model (`extract`).
 
     Args:
-        found: of `find_passages` over the corpus.
-        embed: texts -> vectors; None scores sentences by words alone.
+        found: the result of `find_passages` on the corpus.
+        embed: texts -> vectors; None scores sentences only by their words.
         num_quotes: most quotes.
     """
     seconds = dict(found.cost.seconds)
@@ -184,10 +184,10 @@ def quote_passages(found: Answer, corpus: Corpus, embed: Embed | None, num_quote
 
 
 def find_passages(question: str, corpus: Corpus, retrieve: Retrieve, *, fill: FillContext | None = None) -> Answer:
-    """What `answer_question` gives a language model to read, which needs none to be found: an answer without a text.
+    """Finds the passages that `answer_question` would give a language model; an answer without text.
 
     Args:
-        fill: as of `answer_question`.
+        fill: as in `answer_question`.
     """
     check_question(question)
     fill = fill or make_fill(Budget(_MAX_CONTEXT_TOKENS))
@@ -197,7 +197,7 @@ def find_passages(question: str, corpus: Corpus, retrieve: Retrieve, *, fill: Fi
     if not len(ranked):
         raise NothingFound(
             f"none of {len(corpus.leaves):,} passages shares a word with the question",
-            remedy=(": ask in the words of the text, or search by meaning (", Arg("retriever", "hybrid"), ")"),
+            remedy=("use words of the text, or search by vectors (", Arg("retriever", "hybrid"), ")"),
         )
     with timed("context", seconds):
         context = fill(corpus, ranked)
@@ -209,19 +209,19 @@ def find_passages(question: str, corpus: Corpus, retrieve: Retrieve, *, fill: Fi
 def check_question(question: str) -> None:
     """Refuses a blank question."""
     if not question.strip():
-        raise InputError("question: nothing to ask; write a question")
+        raise InputError("question: it is blank; write a question")
 
 
 def make_prompt(
     template: PromptTemplate, question: str, passages: Sequence[str], notes: Sequence[GivenNote] = ()
 ) -> tuple[Message, ...]:
-    """The conversation that asks a question about numbered passages, which stand as data between marks.
+    """The conversation that asks a question about numbered passages, which are marked as data.
 
-    The same question and passages give the same prompt. Lone surrogates, which no model reads, become U+FFFD.
+    Equal questions and passages give equal prompts. Lone surrogates, which models cannot read, become U+FFFD.
 
     Args:
         passages: their texts, in the order wanted.
-        notes: each stands behind its passage, between marks of its own, and the line above says what it is.
+        notes: each follows its passage between its own marks, with a line above that says it is a note.
     """
     behind: defaultdict[int, list[GivenNote]] = defaultdict(list)
     for one in notes:
@@ -235,7 +235,7 @@ def make_prompt(
 
 
 def prompt_size(template: PromptTemplate, question: str, count: CountTokens) -> tuple[int, int]:
-    """Tokens of the prompt without its passages, and those that it writes around each passage; both near, not exact."""
+    """Tokens of the prompt without passages, and tokens that it adds around each passage; both are approximate."""
     empty, one = (
         sum(count(message.content) for message in make_prompt(template, question, passages)) for passages in ([], ["a"])
     )
@@ -252,28 +252,27 @@ def make_budget(
     max_tokens: int | None = None,
     max_passages: int | None = None,
 ) -> Budget:
-    """Tokens of the context: as asked for, else 2,000 or what the model's window leaves beside prompt and answer.
+    """The budget of the context: as asked for, else 2,000 tokens or the rest of the model's window if that is less.
 
     Args:
-        count: tokens of a text, as the model counts or near it.
-        window: tokens of prompt and answer together; None where the model does not tell.
-        max_answer_tokens: that the answer may take of the window.
-        max_tokens: of the passages; None works it out.
-        max_passages: most of them; None is no limit.
+        count: text -> its tokens, as the model counts or approximately.
+        window: tokens of prompt and answer together; None if unknown.
+        max_answer_tokens: most tokens of the answer.
+        max_tokens: most tokens of the passages; None computes it.
+        max_passages: most passages; None is no limit.
     """
     empty, overhead = prompt_size(template, question, count)
     if window is not None and empty + _SLACK >= window:
         raise InputError(
-            f"question: {count(readable(question)):,} tokens, with what the prompt says {empty:,}: the model's "
-            f"window is {window:,}, prompt and answer together: ask a shorter question"
+            f"question: has {count(readable(question)):,} tokens, {empty:,} with the prompt; the model's window for "
+            f"prompt and answer is {window:,}; ask a shorter question"
         )
     most = _MAX_CONTEXT_TOKENS if max_tokens is None else max_tokens
     if max_tokens is None and window is not None:
         most = min(most, window - max_answer_tokens - empty - _SLACK)
         if most <= overhead:
             raise UsageError(
-                f"the model reads and writes {window} tokens in all, and the prompt takes {empty}: nothing is left for "
-                "passages",
+                f"the model's window is {window} tokens, and the prompt takes {empty}, so no room is left for passages",
                 field="max_answer_tokens",
                 value=max_answer_tokens,
                 remedy="lower it",
@@ -282,15 +281,15 @@ def make_budget(
 
 
 def make_fill(budget: Budget, num_around: int = 0, merge: MergeRules | None = None) -> FillContext:
-    """How a context is filled: the best nodes that a budget holds, as they stand, widened, or merged into sections.
+    """How a context is filled: with the best nodes that fit the budget, unchanged, widened or merged into sections.
 
     Args:
-        budget: how much may be taken.
-        num_around: most sentences to add on either side of a pick, where the nodes are sentences (`widen_context`).
-        merge: when a section takes the place of its leaves, where documents have trees (`merge_context`); None: never.
+        budget: most tokens and passages.
+        num_around: most sentences to add on either side of a pick, if the nodes are sentences (`widen_context`).
+        merge: when a section replaces its leaves, if documents have trees (`merge_context`); None never merges.
     """
     if num_around and merge is not None:
-        raise UsageError(f"passages: either widened by {num_around} sentences or merged into sections; choose one")
+        raise UsageError(f"passages: cannot be both widened by {num_around} sentences and merged; choose one")
 
     def fill(corpus: Corpus, ranked: Ranked) -> Context:
         if merge is not None:
@@ -303,7 +302,7 @@ def make_fill(budget: Budget, num_around: int = 0, merge: MergeRules | None = No
 
 @contextmanager
 def timed(stage: str, seconds: dict[str, float]) -> Iterator[None]:
-    """Adds the seconds that its body takes to a stage."""
+    """Adds the seconds of its body to a stage."""
     start = time.perf_counter()
     yield
     seconds[stage] = round(seconds.get(stage, 0.0) + time.perf_counter() - start, 3)

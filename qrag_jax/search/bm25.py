@@ -1,12 +1,12 @@
-"""BM25 over a pool of texts, or over one question's own context out of that pool.
+"""BM25 over a pool of texts, or over the context of one question taken from that pool.
 
     score(q, c) = sum_{w in q} log(1 + (N - df_w + 1/2) / (df_w + 1/2)) * tf_wc / (tf_wc + k1 * (1 - b + b * |c| / avg))
 
-This is Lucene's form (Kamphuis et al. 2020, without the constant factor k1 + 1), the default of `bm25s`, and our tests
-hold the scores against that library. It is written out here for two reasons. Importing `bm25s` imports JAX and runs
-`jax.lax.top_k`, which starts a back end before the program could choose one. And a baseline that reads one context
-must take its statistics (N, df, avg) from that context alone, as an index built over it would: here a context is an
-array of text ids, and only the question's words are looked up, so thousands of contexts a second need no index each.
+This is Lucene's form (Kamphuis et al. 2020, without the constant factor k1 + 1), the default of `bm25s`; tests compare
+the scores with that library. We do not use it for two reasons. Importing `bm25s` imports JAX and runs `jax.lax.top_k`,
+which starts a back end before the program can choose one. And a baseline that reads one context must take its
+statistics (N, df, avg) only from that context, like an index built over it. Here a context is an array of text ids and
+only the words of the question are looked up, so thousands of contexts a second need no index each.
 """
 
 from collections import Counter
@@ -24,10 +24,10 @@ _B = 0.75  # weight of the length normalisation
 
 
 class Bm25Index:
-    """Token counts of a pool of texts, searched whole or within a context; immutable once built."""
+    """Word counts of a pool of texts, searched whole or within a context; immutable."""
 
     def __init__(self, texts: Sequence[str]):
-        """Count the words of every text once; an id below is an index into the texts."""
+        """Counts the words of every text once. Ids below are indices into the texts."""
         self.num_texts = len(texts)
         self._vocabulary: dict[str, int] = {}
         tokens: list[int] = []
@@ -37,20 +37,20 @@ class Bm25Index:
             lengths[text_id] = len(words)
             tokens.extend(self._vocabulary.setdefault(word, len(self._vocabulary)) for word in words)
         self._lengths = lengths
-        # One posting a (word, text) pair, sorted by word and then by text; word w owns _bounds[w] .. _bounds[w + 1].
+        # One posting for each (word, text) pair, sorted by word, then text; word w has _bounds[w] .. _bounds[w + 1].
         pairs = np.asarray(tokens, np.int64) * self.num_texts + np.repeat(np.arange(self.num_texts), lengths)
         postings, self._counts = np.unique(pairs, return_counts=True)
         words, self._texts = np.divmod(postings, self.num_texts)
         self._bounds = np.searchsorted(words, np.arange(len(self._vocabulary) + 1))
 
     def scores(self, question: str, among: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, " M"]:
-        """BM25 score of every text of the context; words that no text holds add nothing, repeated ones count again.
+        """BM25 score of every text of the context. Unknown words add nothing; repeated words count again.
 
         Args:
-            among: ids of the context's texts, repeats allowed (a sentence can occur twice); None is the whole pool.
+            among: ids of the context's texts; repeats are allowed (a sentence can occur twice). None is the whole pool.
 
         Returns:
-            float64 scores, 0 where no word of the question occurs, in the order of `among`.
+            float64 scores in the order of `among`; 0 if no word of the question occurs.
         """
         lengths = self._lengths if among is None else self._lengths[among]
         scores = np.zeros(len(lengths))
@@ -68,32 +68,32 @@ class Bm25Index:
         return scores
 
     def bound(self, question: str) -> float:
-        """What the score of a text of the pool stays below, however often it holds the question's words.
+        """An upper bound of the score of any text for this question.
 
             bound(q) = sum_{w in q} log(1 + (N - df_w + 1/2) / (df_w + 1/2))
 
-        A word that no text holds counts as the rarest one: a question whose rare words are not there is answered by
-        its other words in part only. 0 where the question has no word.
+        A word in no text counts as the rarest word. So if the rare words of a question are missing, its other words
+        give only part of the bound. 0 if the question has no word.
         """
         asked = Counter(bm25_tokens(question)).items()
         return float(sum(repeats * _rarity(self.num_texts, self._num_with(word)) for word, repeats in asked))
 
     def words_of(self, text: str, most: int) -> set[str]:
-        """The words of any text that at most so many texts of the pool hold."""
+        """The words of a text that occur in at most `most` texts of the pool."""
         return {word for word in bm25_tokens(text) if self._num_with(word) <= most}
 
     def top_k(
         self, question: str, k: int, among: Int[np.ndarray, " M"] | None = None
     ) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-        """The `k` best texts, best first; equal scores in document order, so also texts that match no word.
+        """The `k` best texts, the best first. Equal scores are in document order, also for texts without a match.
 
         Returns:
-            int32 indices *into `among`* (which are text ids when `among` is None), and their float64 scores.
+            int32 indices *into `among`* (text ids if `among` is None), and their float64 scores.
         """
         size = self.num_texts if among is None else len(among)
         if not 1 <= k <= size:
-            raise InputError(f"cannot take {k} chunks from a context of {size}: take between 1 and {size}")
-        # Sums in another order differ in their last bits: rounding lets them tie, and ties go by document order.
+            raise InputError(f"cannot take {k} chunks from a context of {size}; take between 1 and {size}")
+        # Sums in another order differ in their last bits; rounding makes them equal, and document order decides.
         scores = np.round(self.scores(question, among), 9)
         best = top_in_order(scores, k)
         return best.astype(np.int32), scores[best]
@@ -101,18 +101,18 @@ class Bm25Index:
     def top_k_each(
         self, questions: Sequence[str], k: int, among: Int[np.ndarray, "B M"]
     ) -> tuple[Int[np.ndarray, "B k"], Float[np.ndarray, "B k"]]:
-        """`top_k` of every question in its own context, the rows of `among`."""
+        """`top_k` of every question in its own context, a row of `among`."""
         picks = [self.top_k(question, k, context) for question, context in zip(questions, among, strict=True)]
         ids = np.array([best for best, _ in picks], np.int32).reshape(len(questions), k)
         return ids, np.array([scores for _, scores in picks], np.float64).reshape(len(questions), k)
 
     def _num_with(self, word: str) -> int:
-        """How many texts of the pool hold the word."""
+        """The number of texts of the pool with the word."""
         number = self._vocabulary.get(word)
         return 0 if number is None else int(self._bounds[number + 1] - self._bounds[number])
 
     def _counts_of(self, word: int, among: Int[np.ndarray, " M"] | None) -> Int[np.ndarray, " M"]:
-        """How often the word occurs in every text of the context."""
+        """How often the word occurs in each text of the context."""
         postings = slice(self._bounds[word], self._bounds[word + 1])
         counts = np.zeros(self.num_texts, np.int64)
         counts[self._texts[postings]] = self._counts[postings]
@@ -120,5 +120,5 @@ class Bm25Index:
 
 
 def _rarity(num_texts: int, num_with: int) -> float:
-    """The IDF of a word that so many of the texts hold; above 0 also where all do."""
+    """The IDF of a word that `num_with` of the texts contain; above 0 even if all do."""
     return float(np.log1p((num_texts - num_with + 0.5) / (num_with + 0.5)))

@@ -1,8 +1,7 @@
-"""What is searched, as one noun: documents, the nodes they are cut into, vectors by node id, what made it and its cost.
+"""The corpus: documents, the nodes they are cut into, vectors, how it was made and what it cost.
 
-A node id is a place among the nodes, from 0: documents come in their order, and in each its chunks by where they begin,
-or all nodes of its `ChunkTree` in preorder. Built once and asked many times; `index/corpus_folder.py` keeps one on
-disk.
+A node id is the position of a node, from 0. Documents come in their order. The nodes of a document are its chunks in
+the order of their starts, or all nodes of its `ChunkTree` in preorder. `index/corpus_folder.py` saves a corpus.
 """
 
 import time
@@ -26,18 +25,18 @@ from qrag_jax.unit_rows import are_unit, checked_vectors, unit_rows
 ChunkDocument = Callable[[Document], Sequence[Chunk]]
 ReportProgress = Callable[[int, int], None]  # (done, of)
 
-_UNIT_SLACK = 1e-5  # of a length of 1 in float32
+_UNIT_SLACK = 1e-5  # tolerance for a length of 1 in float32
 
 
 @dataclass(frozen=True)
 class MadeBy:
-    """What a corpus was made by, as far as it is known.
+    """How a corpus was made, as far as it is known.
 
     Attributes:
-        chunking: how documents were cut; None where that was no config.
+        chunking: how documents were cut; None if there was no config.
         encoder: name of the encoder, for messages.
-        fingerprint: of the encoder (`types.Encoder`); empty where it has none.
-        store: of `names.STORES`, which finds the nearest vectors.
+        fingerprint: of the encoder (`types.Encoder`); empty if it has none.
+        store: one of `names.STORES`; it finds the nearest vectors.
     """
 
     chunking: ChunkConfig | None = None
@@ -48,20 +47,20 @@ class MadeBy:
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Documents, cut and perhaps embedded. What is derived from them is computed when first asked for, and kept.
+    """Documents that are cut and perhaps embedded. Derived values are computed at first use and kept.
 
     Attributes:
         documents: in their order, with distinct ids.
-        nodes: by node id, see the module; of a tree all its nodes, leaves and what holds them.
-        vectors: float32 [nodes, dim] as the encoder gave them, read-only; None where only words are searched.
+        nodes: by node id, see the module; for trees all nodes, leaves and parents.
+        vectors: float32 [nodes, dim] from the encoder, read-only; None if only words are searched.
         made_by: config of the chunks, encoder of the vectors.
         cost: of chunks and vectors.
-        num_beyond_window: nodes that are longer than the encoder's window.
-        trees: none, or one for each document, whose nodes are the corpus's.
+        num_beyond_window: number of nodes longer than the encoder's window.
+        trees: empty, or one for each document with the same nodes.
 
     Raises:
-        InputError: no node, a node that does not stand where it says or is out of order, an id that is there twice, or
-            vectors or trees that do not belong to the nodes.
+        InputError: there is no node, a node is outside its document or out of order, an id is repeated, or vectors or
+            trees do not match the nodes.
     """
 
     documents: tuple[Document, ...]
@@ -71,7 +70,7 @@ class Corpus:
     cost: Cost = field(default_factory=Cost)
     num_beyond_window: int = 0
     trees: tuple[ChunkTree, ...] = ()
-    _starts: tuple[int, ...] = field(init=False, repr=False)  # of each document the first node, and the number of nodes
+    _starts: tuple[int, ...] = field(init=False, repr=False)  # first node of each document, then the number of nodes
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_starts", _check_nodes(self.documents, self.nodes))
@@ -98,36 +97,36 @@ class Corpus:
 
     @cached_property
     def num_tokens(self) -> np.ndarray:
-        """int32 [nodes], the tokens of every node, as they were counted when it was made."""
+        """int32 [nodes], the tokens of every node, as counted when it was made."""
         return np.array([node.num_tokens for node in self.nodes], np.int32)
 
     @cached_property
     def leaves(self) -> np.ndarray:
-        """int64, the nodes that hold no other one, which are what is searched; without trees all of them."""
+        """int64, the nodes without children, which are searched; without trees, all nodes."""
         if not self.trees:
             return np.arange(len(self.nodes))
         return np.concatenate([start + tree.leaves for start, tree in zip(self._starts, self.trees, strict=False)])
 
     @cached_property
     def words(self) -> Bm25Index:
-        """The words of every leaf, counted once; ids are places in `leaves`."""
+        """The words of every leaf, counted once; ids are positions in `leaves`."""
         return Bm25Index([readable(self.texts[node]) for node in self.leaves.tolist()])
 
     @cached_property
     def unit_vectors(self) -> np.ndarray:
-        """float32 [leaves, dim]: their vectors at length 1, as they are where they have it; zeros stay.
+        """float32 [leaves, dim]: the vectors of the leaves scaled to length 1; zeros stay zero.
 
         Raises:
             InputError: the corpus has no vectors.
         """
         if self.vectors is None:
-            raise InputError("corpus: has no vectors: build it with an encoder, or search it by words (bm25)")
+            raise InputError("corpus: has no vectors; build it with an encoder, or search it by words (bm25)")
         vectors = self.vectors[self.leaves] if self.trees else self.vectors
         return vectors if are_unit(vectors, _UNIT_SLACK).all() else unit_rows(vectors)
 
     @cached_property
     def find_nearest(self) -> FindNearest:
-        """Finds the vectors of leaves that are nearest to questions, in the store that the corpus was made for."""
+        """Finds the leaves whose vectors are nearest to questions, with the store of the corpus."""
         return STORES.load(self.made_by.store)(self.unit_vectors)
 
     @cached_property
@@ -136,30 +135,32 @@ class Corpus:
         return {node.id: number for number, node in enumerate(self.nodes)}
 
     def nodes_of(self, document_id: str) -> range:
-        """Ids of the nodes of a document; none where there is no such document."""
+        """Ids of the nodes of a document; empty if there is no such document."""
         number = self._numbers.get(document_id)
         return range(0) if number is None else range(self._starts[number], self._starts[number + 1])
 
     def tree_of(self, node: int) -> tuple[ChunkTree, int]:
-        """The tree of a node and its number in there.
+        """The tree of a node, and the node's number in that tree.
 
         Raises:
-            InputError: no such node, or a corpus without trees.
+            InputError: there is no such node, or the corpus has no trees.
         """
         if not self.trees or not 0 <= node < len(self.nodes):
-            raise InputError(f"node {node}: the corpus has {len(self.nodes)} nodes of {len(self.trees)} trees")
+            raise InputError(
+                f"node {node}: not in the {len(self.nodes)} nodes and {len(self.trees)} trees of the corpus"
+            )
         number = self._numbers[self.nodes[node].document_id]
         return self.trees[number], node - self._starts[number]
 
     def numbers_of(self, nodes: np.ndarray) -> np.ndarray:
-        """int64 [nodes], the places of their documents among the documents; nodes have to be there."""
+        """int64 [nodes], the positions of their documents; the nodes must exist."""
         return np.searchsorted(np.array(self._starts), nodes, side="right") - 1
 
     def only(self, ids: Collection[str]) -> "Corpus":
-        """The corpus of some of its documents, in their order; `num_beyond_window` stays that of all.
+        """The corpus of some of its documents, in their order; `num_beyond_window` still counts all.
 
         Raises:
-            InputError: none of them is here.
+            InputError: none of them is in the corpus.
         """
         numbers = [number for number, document in enumerate(self.documents) if document.id in ids]
         nodes = [node for number in numbers for node in range(self._starts[number], self._starts[number + 1])]
@@ -186,19 +187,19 @@ def build_corpus(
     sentence_embed: Embed | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """Cuts documents into chunks and embeds these.
+    """Cuts documents into chunks and embeds them.
 
     Args:
         documents: with distinct ids.
-        chunk: cuts one of them (`chunking.chunker.make_chunker`).
-        embed: as of `embed_corpus`; None for a corpus that is searched by words alone.
-        chunking: config of `chunk`, to be kept with the corpus.
-        encoder: name of `embed`, likewise.
-        sentence_embed: that `chunk` embeds sentences with, so that the cost has their tokens; None: with `embed`.
-        progress: of the cutting, called with (characters done, of).
+        chunk: cuts a document (`chunking.chunker.make_chunker`).
+        embed: as in `embed_corpus`; None for a corpus that is only searched by words.
+        chunking: config of `chunk`, recorded in the corpus.
+        encoder: name of `embed`, recorded in the corpus.
+        sentence_embed: embeds sentences for `chunk`, to count their tokens in the cost; None is `embed`.
+        progress: called during cutting with (characters done, of).
 
     Raises:
-        InputError: as `Corpus` and `embed_corpus`, or as `chunk`.
+        InputError: as `Corpus`, `embed_corpus` and `chunk`.
     """
     reader = embed if sentence_embed is None else sentence_embed
     before = _tokens_read(reader)
@@ -221,10 +222,10 @@ def tree_corpus(documents: Sequence[Document], trees: Sequence[ChunkTree], count
     Args:
         documents: with distinct ids.
         trees: one for each document, in their order.
-        count: tokens of a text.
+        count: text -> its tokens.
 
     Raises:
-        InputError: other trees than documents, or as `ChunkTree.check_document`.
+        InputError: trees and documents do not match, or as `ChunkTree.check_document`.
     """
     nodes = []
     for document, tree in zip(documents, trees, strict=False):
@@ -238,9 +239,9 @@ def embed_corpus(corpus: Corpus, embed: Embed, encoder: str = "") -> Corpus:
     """The corpus with vectors of all its nodes.
 
     Args:
-        corpus: cut; vectors that it has are replaced.
-        embed: texts -> vectors. A `types.Encoder` also tells its fingerprint, tokens, and nodes beyond its window.
-        encoder: its name, to be kept with the corpus.
+        corpus: its vectors are replaced.
+        embed: texts -> vectors. A `types.Encoder` also reports its fingerprint, tokens, and nodes beyond its window.
+        encoder: its name, recorded in the corpus.
 
     Raises:
         InputError: as `embed_texts`.
@@ -265,15 +266,15 @@ def embed_corpus(corpus: Corpus, embed: Embed, encoder: str = "") -> Corpus:
 
 
 def join_corpora(first: Corpus, second: Corpus) -> Corpus:
-    """The documents of both, those of the second behind, with the cost of the second.
+    """The documents of both corpora, the second after the first, with the cost of the second.
 
     Raises:
-        InputError: vectors of two encoders, or vectors or trees in one of them alone; a document that is in both.
+        InputError: their encoders differ, only one has vectors or trees, or they share a document.
     """
-    check_fingerprint(first, second.made_by.fingerprint, "what is added")
+    check_fingerprint(first, second.made_by.fingerprint, "the corpus to add")
     vectors = [one.vectors for one in (first, second) if one.vectors is not None]
     if len(vectors) == 1 or bool(first.trees) != bool(second.trees):
-        raise InputError("corpus: both of two that are joined have vectors and trees, or none has; make them alike")
+        raise InputError("corpus: only one of the two has vectors or trees; make both in the same way")
     return replace(
         second,
         documents=(*first.documents, *second.documents),
@@ -290,44 +291,44 @@ def embed_texts(embed: Embed, texts: Sequence[str]) -> np.ndarray:
 
 
 def embed_question(corpus: Corpus, embed: Embed, question: str) -> np.ndarray:
-    """The vector of a question, float32 [dim] of length 1, by the encoder of the corpus."""
+    """The vector of a question by the encoder of the corpus, float32 [dim] of length 1."""
     dim = corpus.unit_vectors.shape[1]
     if isinstance(embed, Encoder):
-        check_fingerprint(corpus, embed.fingerprint, "the question's")
+        check_fingerprint(corpus, embed.fingerprint, "the question")
     return asked_vector(embed_texts(embed, [question])[0], dim)
 
 
 def asked_vector(vector: np.ndarray, dim: int) -> np.ndarray:
-    """The vector of a question at length 1, float32; refuses one of another size than those of the corpus."""
+    """The vector of a question scaled to length 1, float32; refuses one of another size than the corpus has."""
     if vector.shape != (dim,):
         raise InputError(
-            f"question: a vector of {len(vector)} components, those of the corpus have {dim}: ask with the encoder "
-            "that embedded it"
+            f"question: its vector has {len(vector)} components, those of the corpus have {dim}; use the encoder "
+            "that embedded the corpus"
         )
     if not np.isfinite(vector).all():
-        raise InputError("question: its vector has a component that is not finite; mend the encoder")
+        raise InputError("question: its vector has a component that is not finite; fix the encoder")
     return unit_rows(vector[None].astype(np.float32))[0]
 
 
 def check_fingerprint(corpus: Corpus, fingerprint: str, what: str) -> None:
-    """Refuses to compare vectors of two encoders; what is not known is not compared."""
+    """Refuses to compare vectors of different encoders; an unknown encoder passes."""
     known = corpus.made_by.fingerprint
     if known and fingerprint and known != fingerprint:
         raise InputError(
-            f"corpus: its vectors were made by encoder {corpus.made_by.encoder or '(no name)'} ({known[:12]}), {what} "
-            f"has another one ({fingerprint[:12]}): embed the corpus again (embed_corpus), or ask with its encoder"
+            f"corpus: its vectors were made by encoder {corpus.made_by.encoder or '(no name)'} ({known[:12]}), but "
+            f"{what} has another one ({fingerprint[:12]}); embed the corpus again (embed_corpus), or use its encoder"
         )
 
 
 def check_place(document: Document | None, document_id: str, spans: Sequence[Span]) -> None:
-    """Refuses spans that are not in their document, in order: what is found and cited must exist."""
+    """Refuses spans that are not in their document, in order, because results and citations must exist."""
     if document is None:
-        raise InputError(f"passage of {document_id!r}: there is no such document; mend the chunker")
+        raise InputError(f"passage of {document_id!r}: there is no such document; fix the chunker")
     borders = [border for span in spans for border in span]
     inside = borders and 0 <= borders[0] and borders[-1] <= len(document.text)
     if not inside or borders != sorted(borders) or any(start == end for start, end in spans):
         raise InputError(
-            f"{document_id}: passage at {list(spans)}: not in its {len(document.text)} characters; mend the chunker"
+            f"{document_id}: passage at {list(spans)}: not in its {len(document.text)} characters; fix the chunker"
         )
 
 
@@ -336,13 +337,13 @@ def _tokens_read(embed: Embed | None) -> int:
 
 
 def _check_nodes(documents: Sequence[Document], nodes: Sequence[Chunk]) -> tuple[int, ...]:
-    """Of each document the first node, and the number of nodes."""
+    """The first node of each document, then the number of nodes."""
     by_id: dict[str, tuple[int, Document]] = {}
     for number, document in enumerate(documents):
         if by_id.setdefault(document.id, (number, document))[0] != number:
-            raise InputError(f"document {document.id!r} is there twice: ids must be distinct")
+            raise InputError(f"document {document.id!r}: its id occurs twice; give distinct ids")
     if not nodes:
-        raise InputError("no chunk to search in: give at least one")
+        raise InputError("no chunk to search; give at least one")
     sizes, last = [0] * len(documents), 0
     for place, node in enumerate(nodes):
         number, document = by_id.get(node.document_id, (-1, None))
@@ -357,16 +358,16 @@ def _check_nodes(documents: Sequence[Document], nodes: Sequence[Chunk]) -> tuple
 def _check_vectors(vectors: np.ndarray, num_nodes: int) -> None:
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != num_nodes or not vectors.shape[1]:
         raise InputError(
-            f"vectors {vectors.dtype} {list(vectors.shape)}: expected float32 [{num_nodes}, dim], one of each node"
+            f"vectors {vectors.dtype} {list(vectors.shape)}: expected float32 [{num_nodes}, dim], one for each node"
         )
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
-        raise InputError(f"vector of node {int(np.argmin(finite))}: not finite; mend the encoder")
+        raise InputError(f"vector of node {int(np.argmin(finite))}: not finite; fix the encoder")
 
 
 def _check_trees(corpus: Corpus) -> None:
     if len(corpus.trees) != len(corpus.documents):
-        raise InputError(f"{len(corpus.trees)} trees of {len(corpus.documents)} documents: one of each is needed")
+        raise InputError(f"{len(corpus.trees)} trees for {len(corpus.documents)} documents; give one for each")
     for document, tree, (start, stop) in zip(corpus.documents, corpus.trees, pairwise(corpus._starts), strict=True):
         tree.check_document(document)
         spans = [(span,) for span in zip(tree.start.tolist(), tree.end.tolist(), strict=True)]

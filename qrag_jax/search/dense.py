@@ -1,19 +1,19 @@
-"""Exact search by vectors: every question against every chunk, no index that could lose one."""
+"""Exact search by vectors: it compares every question with every chunk."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
-_BLOCK_ELEMENTS = 4_000_000  # scores and copies of vectors that are held at once: 32 MB each
+_BLOCK_ELEMENTS = 4_000_000  # most elements of scores and of copied vectors in memory at a time: 32 MB each
 _DIGITS = 9
 Ranking = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]
-# (questions [q, dim], k) -> of each question the places of its `k` nearest vectors and their cosines, best first.
+# (questions [q, dim], k) -> for each question the positions of its `k` nearest vectors and their cosines, best first.
 FindNearest = Callable[[Float[np.ndarray, "q dim"], int], list[Ranking]]
 
 
 def in_memory(vectors: Float[np.ndarray, "n dim"]) -> FindNearest:
-    """A store (`names.STORES`) that holds the unit vectors of all chunks and compares each, by `search_vectors`."""
+    """A store (`names.STORES`) that keeps the unit vectors of all chunks in memory and compares each one."""
     return lambda questions, k: search_vectors(questions, vectors, k)
 
 
@@ -23,16 +23,16 @@ def search_vectors(
     k: int,
     among: Sequence[Int[np.ndarray, " _"]] | None = None,
 ) -> list[Ranking]:
-    """The `k` nearest chunks of every question by cosine, best first; ties in the order of the chunks.
+    """The `k` nearest chunks of every question by cosine, the best first; ties in the order of the chunks.
 
         score(q, c) = q . c    of unit vectors, summed in float64 and rounded to 9 digits
 
-    Scores are held for a block of questions at a time, so that memory does not grow with questions x chunks.
+    Scores are computed for blocks of questions, so memory does not grow with questions x chunks.
 
     Args:
-        questions, vectors: of length 1; zeros where a text has no direction.
-        k: most chunks a question; where fewer compete it gets all of them.
-        among: for each question the chunks that compete, increasing; None: all.
+        questions, vectors: of length 1; zeros for text without a direction.
+        k: most chunks of a question; if fewer compete, it gets all of them.
+        among: for each question the increasing numbers of the chunks that compete; None is all.
 
     Returns:
         For each question the indices of its chunks (int64) and their scores (float64).
@@ -51,11 +51,11 @@ def search_vectors(
 def top_in_order(
     scores: Float[np.ndarray, " n"], k: int, then: Float[np.ndarray, " n"] | None = None
 ) -> Int[np.ndarray, " _"]:
-    """Indices (int64) of the `k` largest scores, or of all, best first; linear in n but for k.
+    """Indices (int64) of the `k` largest scores, the best first. Time is linear in n, apart from sorting k.
 
     Args:
         scores: to order by.
-        then: orders equal scores, the largest first; what is equal in this too goes by index.
+        then: orders equal scores, the largest first; remaining ties go by index.
     """
     kept = np.arange(len(scores))
     if len(scores) > k:
@@ -83,14 +83,14 @@ def _search_some(
 
 
 def rounded(scores: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """To 9 digits: sums in another order differ in their last bits; so equal texts tie, and ties go by order."""
+    """Rounds to 9 digits: sums in another order differ in their last bits, and equal texts must tie."""
     return np.round(scores, _DIGITS)
 
 
 def cosine_scores(
     questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"]
 ) -> Float[np.ndarray, "q n"]:
-    """The score of every question and chunk of `search_vectors`, all held at once."""
+    """The scores of `search_vectors` for all questions and chunks, all in memory."""
     scores = np.empty((len(questions), len(vectors)))
     left = questions.astype(np.float64)
     step = max(1, _BLOCK_ELEMENTS // max(1, vectors.shape[1]))

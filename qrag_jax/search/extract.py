@@ -7,9 +7,9 @@ from qrag_jax.search.context.pack import Passage
 from qrag_jax.search.sentences import make_sentence, score_sentences
 from qrag_jax.types import Document, Embed, Sentence, UsageError
 
-_MAX_PASSAGES = 5  # sentences of the best ones alone are looked at
-# Of the best score, that a further quote has at least: two quotes a question, which hold the answer nearly as often as
-# three do, benchmarks/results/sentences.md.
+_MAX_PASSAGES = 5  # only sentences of the best passages are considered
+# Least score of a further quote, as a share of the best one. This gives two quotes for a question, which contain the
+# answer nearly as often as three do (benchmarks/results/sentences.md).
 _SHARE_OF_BEST = 0.8
 
 
@@ -33,20 +33,20 @@ def extract(
 ) -> Extraction:
     """Quotes the sentences of the five best passages that answer a question.
 
-    A further quote has at least .8 of the score of the best one, and says something else.
+    Each further quote has at least .8 of the score of the best one, and different words.
 
     Args:
         question: what is asked.
         passages: of a context, in any order.
-        documents: theirs, by id.
-        embed: texts -> vectors; None scores by words alone.
+        documents: of the passages, by id.
+        embed: texts -> vectors; None scores only by words.
         num_quotes: most quotes.
 
     Returns:
-        At least one quote where there is a passage.
+        At least one quote if there is a passage.
 
     Raises:
-        UsageError: no quote is asked for.
+        UsageError: `num_quotes` is below 1.
         InputError: as `embed_texts`.
     """
     if num_quotes < 1:

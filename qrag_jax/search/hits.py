@@ -1,4 +1,4 @@
-"""Nodes of a ranking as passages with their places, and in each the sentence that answers best."""
+"""Hits: ranked nodes with their places, and the sentence of each that answers best."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,15 @@ from qrag_jax.types import Hit, Note, NoteHit, Place, Span
 
 
 def make_hits(question: str, corpus: Corpus, ranked: Ranked, positions: Sequence[float] = ()) -> list[Hit]:
-    """The nodes of a ranking as hits, in its order.
+    """Turns the nodes of a ranking into hits, in its order.
 
-    The best sentence of a passage is found by words alone, which costs no encoder: vectors find the right one of a
-    passage no more often (`benchmarks/results/sentences.md`).
+    The best sentence of a passage is found by words, without an encoder: vectors find the right one no more often
+    (`benchmarks/results/sentences.md`).
 
     Args:
         question: what was asked.
-        corpus: that was ranked.
-        positions: of each node, of the picks of a run; none of others.
+        corpus: the one that was ranked.
+        positions: of each node, if a run picked them; else empty.
     """
     hits = []
     sentences = best_sentences(question, [corpus.nodes[node] for node in ranked.ids.tolist()], corpus.by_id)
@@ -33,7 +33,7 @@ def make_hits(question: str, corpus: Corpus, ranked: Ranked, positions: Sequence
 
 
 def note_hit(note: Note, corpus: Corpus) -> NoteHit:
-    """A note with the places of what it comes from, and of what it belongs to."""
+    """A note with the places that it comes from and belongs to."""
 
     def place(chunk: str, span: Span) -> Place:
         return make_place(corpus.by_id[corpus.nodes[corpus.by_chunk[chunk]].document_id], span)

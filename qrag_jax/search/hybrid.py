@@ -1,4 +1,4 @@
-"""Retrieval in one step over a corpus: by meaning, by words, or by both together."""
+"""Retrieval in one step over a corpus: by vectors, by words, or by both."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,18 +16,17 @@ from qrag_jax.types import Embed, Note, UsageError
 
 _RANK_CONSTANT = 60.0
 WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/results/own_documents
-_FUSED_DIGITS = 15  # ranks a thousand places down differ by 1e-6, a hundred thousand down by 1e-10
+_FUSED_DIGITS = 15  # neighbours at rank 1,000 differ by 1e-6, at rank 100,000 by 1e-10
 SomeRanked = TypeVar("SomeRanked", bound="Ranked")
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """Nodes of a corpus, best first.
+    """Nodes of a corpus, the best first.
 
     Attributes:
-        ids: of the nodes, none twice; not all nodes need be there.
-        scores: of each, on the method's own scale. Those of this module never increase; the Q values of picks that
-            were made step by step may.
+        ids: of the nodes, without repeats; some nodes may be missing.
+        scores: of each node, on the scale of the method. They never increase, except Q values of picks.
     """
 
     ids: Int[np.ndarray, " k"]
@@ -37,35 +36,35 @@ class Ranked:
         return len(self.ids)
 
     def first(self: SomeRanked, number: int | None) -> SomeRanked:
-        """The best of them; None is all."""
+        """The first `number` nodes; None is all."""
         return replace(self, ids=self.ids[:number], scores=self.scores[:number])
 
     def notes_of(self, node: int) -> tuple[Note, ...]:
-        """The notes by which a node was found, best first: none where nobody looked at notes."""
+        """The notes that brought a node in, the best first; empty if the search ignores notes."""
         return ()
 
 
-# (question, corpus, top_k) -> the best leaves, at most `top_k` of them; None: as many as the method ranks.
+# (question, corpus, top_k) -> the best leaves, at most `top_k`; None: as many as the method ranks.
 Retrieve = Callable[[str, Corpus, int | None], Ranked]
 
 
 def check_top_k(top_k: int | None) -> None:
-    """Refuses to look for no node at all."""
+    """Refuses a `top_k` below 1."""
     if top_k is not None and top_k < 1:
         raise UsageError(f"top_k={top_k}: give at least 1, or None for as many as the method ranks")
 
 
 def rank_dense(question: str, corpus: Corpus, embed: Embed, top_k: int | None = None) -> Ranked:
-    """The leaves by the cosine of their vector and the question's; equal ones in the order of the corpus.
+    """Ranks the leaves by the cosine of their vectors and the question's; ties in the order of the corpus.
 
     Args:
-        question: what is asked; it alone is embedded.
+        question: the only text that is embedded.
         corpus: with vectors of the same encoder.
         embed: texts -> vectors.
         top_k: most nodes; None ranks all.
 
     Raises:
-        InputError: the corpus has no vectors, or those of another encoder, or as `embed_texts`.
+        InputError: the corpus has no vectors or those of another encoder, or as `embed_texts`.
         UsageError: `top_k` is below 1.
     """
     check_top_k(top_k)
@@ -75,9 +74,9 @@ def rank_dense(question: str, corpus: Corpus, embed: Embed, top_k: int | None = 
 
 
 def rank_bm25(question: str, corpus: Corpus, top_k: int | None = None) -> Ranked:
-    """The leaves that share a word with the question, by BM25 over all leaves; equal ones in the order of the corpus.
+    """Ranks the leaves that share a word with the question by BM25 over all leaves; ties in the order of the corpus.
 
-    Words are counted at the first question, and kept with the corpus.
+    Words are counted at the first question and kept with the corpus.
 
     Raises:
         UsageError: `top_k` is below 1.
@@ -86,11 +85,11 @@ def rank_bm25(question: str, corpus: Corpus, top_k: int | None = None) -> Ranked
 
 
 def rank_words(question: str, corpus: Corpus, words: Bm25Index, top_k: int | None = None) -> Ranked:
-    """`rank_bm25` by other words of the leaves than their own, such as those of notes too.
+    """As `rank_bm25`, with given words of the leaves, for example including those of notes.
 
     Args:
-        words: of its leaves; ids are places in `corpus.leaves`.
-        top_k: most nodes; None: all that share a word with the question.
+        words: of the leaves; ids are positions in `corpus.leaves`.
+        top_k: most nodes; None is all that share a word with the question.
     """
     check_top_k(top_k)
     ranked = _by_score(rounded(words.scores(readable(question))))
@@ -101,16 +100,16 @@ def rank_words(question: str, corpus: Corpus, words: Bm25Index, top_k: int | Non
 def rank_hybrid(
     question: str, corpus: Corpus, embed: Embed, top_k: int | None = None, weight: float = WORDS_WEIGHT
 ) -> Ranked:
-    """The leaves by meaning and words together; equal ones in the order of the corpus.
+    """Ranks the leaves by vectors and words together; ties in the order of the corpus.
 
         score(c) = (1 - weight) * cosine(q, c) + weight * bm25(q, c) / bound(q)
 
-    A convex combination of scores, each divided by what it cannot exceed (Bruch, Gai and Ingber 2023, who divide BM25
-    by the best score of the question instead, so that a question whose words are nowhere would trust them as much):
-    how much nearer one chunk is than the next one counts, where ranks forget it.
+    This is a convex combination of scores, each divided by an upper bound. Unlike fusion of ranks, it uses how much
+    better one chunk is than the next. Bruch, Gai and Ingber (2023) divide BM25 by the best score of the question
+    instead; that would give full weight to words even if no text contains the question's rare words.
 
     Args:
-        question: what is asked; it alone is embedded.
+        question: the only text that is embedded.
         corpus: with vectors of the same encoder.
         embed: texts -> vectors.
         top_k: most nodes; None ranks all.
@@ -121,7 +120,7 @@ def rank_hybrid(
 
     Raises:
         InputError: as `rank_dense`.
-        UsageError: `top_k` is below 1, or the weight out of range.
+        UsageError: `top_k` is below 1, or the weight is out of range.
     """
     check_top_k(top_k)
     near = rank_dense(question, corpus, embed)
@@ -134,7 +133,7 @@ def rank_hybrid(
 def fused_with_words(
     scores: Float[np.ndarray, " chunks"], words: Bm25Index, question: str, weight: float
 ) -> Float[np.ndarray, " chunks"]:
-    """`(1 - weight) * score(c) + weight * bm25(q, c) / bound(q)` of every chunk; words that are nowhere add nothing.
+    """`(1 - weight) * score(c) + weight * bm25(q, c) / bound(q)` of every chunk; unknown words add nothing.
 
     Args:
         words: of the chunks, in the same order.
@@ -144,7 +143,7 @@ def fused_with_words(
         UsageError: the weight is out of range.
     """
     if not 0 <= weight <= 1:
-        raise UsageError(f"weight {weight}: the share of the words, from 0 to 1")
+        raise UsageError(f"weight {weight}: must be a share from 0 to 1")
     asked = readable(question)
     bound = words.bound(asked)
     fused = (1 - weight) * scores
@@ -152,22 +151,22 @@ def fused_with_words(
 
 
 def fuse(rankings: Sequence[Ranked], constant: float = _RANK_CONSTANT) -> Ranked:
-    """Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009): a node counts as high as it stands in each ranking.
+    """Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009): scores nodes by their ranks in several rankings.
 
         score(c) = sum_r 1 / (constant + rank_r(c)),    rank_r(c) = 1 + number of nodes with a better score in r
 
-    A ranking adds nothing for a node that it does not hold. Nodes with the same score share the best of their ranks,
-    so that equal texts come out equal.
+    A ranking adds nothing to nodes that it does not contain. Nodes with equal scores share the best of their ranks, so
+    equal texts get equal scores.
 
     Args:
         rankings: of the same nodes, with scores that never increase.
-        constant: the paper's 60; the larger, the less the first ranks stand out.
+        constant: the paper's 60; a larger one gives the first ranks less weight.
 
     Raises:
         UsageError: the constant is negative or not finite.
     """
     if not 0 <= constant < np.inf:
-        raise UsageError(f"constant {constant}: a finite number, 0 or more")
+        raise UsageError(f"constant {constant}: must be finite and at least 0")
     scores = np.zeros(1 + max((int(ranked.ids.max()) for ranked in rankings if len(ranked)), default=-1))
     for ranked in rankings:
         better = np.searchsorted(-ranked.scores, -ranked.scores, side="left")
@@ -182,17 +181,17 @@ def make_single_step(name: str, embed: Embed | None = None) -> Retrieve:
 
     Args:
         name: `dense` or `single_step` (`rank_dense`), `bm25` (`rank_bm25`), or `hybrid` (`rank_hybrid`).
-        embed: of the questions; needed by all but `bm25`.
+        embed: embeds the questions; needed by all but `bm25`.
 
     Raises:
-        UsageError: there is no such retriever, or an embedder is missing.
+        UsageError: the name is unknown, or the embedder is missing.
     """
     if name not in RETRIEVERS:
         raise UsageError(f"retriever {name!r}: choose one of {', '.join(RETRIEVERS)}")
     if name == "bm25":
         return lambda question, corpus, top_k: rank_bm25(question, corpus, top_k)
     if embed is None:
-        raise UsageError(f"retriever {name}: needs an embedder")
+        raise UsageError(f"retriever {name}: needs an embedder; give `embed`")
     if name in ("dense", "single_step"):
         return lambda question, corpus, top_k: rank_dense(question, corpus, embed, top_k)
     return lambda question, corpus, top_k: rank_hybrid(question, corpus, embed, top_k)

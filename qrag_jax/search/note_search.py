@@ -2,17 +2,17 @@
 
     noted = note_corpus(corpus, mention_notes(corpus.documents, corpus.nodes).notes, embed, count)
     ranked = rank_noted("Who wrote it?", noted, embed, NoteSearch("best_of"), top_k=5)
-    ranked.notes_of(int(ranked.ids[0]))      # the notes that count for this question, best first
+    ranked.notes_of(int(ranked.ids[0]))      # the notes that count for this question, the best first
 
-The mode says what notes do:
+The mode says how notes are used:
 
-* `none`: nothing; the leaves by their own vectors.
-* `best_of` (ours): a chunk counts as the best of its own vector and its notes'; a note no more than the chunk that it
-  comes from. Embeds nothing but the question.
-* `insert`: the notes nearest to the question are put into their chunks, which are embedded again (Algorithm 2).
+* `none`: not at all; leaves are ranked by their own vectors.
+* `best_of` (ours): a chunk gets the best score of its own vector and its notes; a note scores at most as high as the
+  chunk it comes from. Embeds only the question.
+* `insert`: the notes nearest to the question are inserted into their chunks, which are embedded again (Algorithm 2).
 * `all`: every note is in its chunk, embedded once, before any question ("no RelevantQAs").
-* `random`: a control: as many notes as `insert` would take, drawn from all.
-* `walk`: the nearest chunk, then the nearest one of those that it names, then the others: a link without its words.
+* `random`: a control: inserts as many notes as `insert` would, drawn from all.
+* `walk`: the nearest chunk, then the nearest of those that it links to, then the others: a link without its words.
 """
 
 import warnings
@@ -35,7 +35,7 @@ from qrag_jax.search.note_texts import check_note, fitting_notes, insert_notes, 
 from qrag_jax.types import CountTokens, Embed, Encoder, InputError, Note, UsageError, check_fields
 from qrag_jax.unit_rows import unit_rows
 
-INSERTING: tuple[NoteMode, ...] = ("insert", "all", "random")  # those that put notes into chunks
+INSERTING: tuple[NoteMode, ...] = ("insert", "all", "random")  # modes that insert notes into chunks
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class NoteSearch:
 
     Attributes:
         mode: see the module.
-        num_notes: of `insert` and `random`: notes are taken until there are so many, all answers to one question
-            together.
-        max_share: notes inserted into a chunk have at most this many times its tokens.
-        capped: of `best_of`: the vector of a note counts at most as much as that of the chunk that it comes from: none
-            leads where no chunk does. Its words are not capped.
-        words_weight: of BM25 over the chunks' texts with all their notes (those without, where `mode` is `none`), in
-            [0, 1]; the rest is the mode's own score. 0 leaves it out.
-        seed: of `random`; a draw also depends on the question.
+        num_notes: for `insert` and `random`: notes are taken until there are this many; all answers to one question
+            are taken together.
+        max_share: most tokens of the notes in a chunk, as a multiple of the chunk's tokens.
+        capped: for `best_of`: the vector of a note scores at most as high as the chunk it comes from, so a note is
+            never better than all chunks. Its words are not capped.
+        words_weight: weight of BM25, in [0, 1], over the chunks with all their notes (without notes if `mode` is
+            `none`); the rest is the mode's own score. 0 leaves BM25 out.
+        seed: for `random`; a draw also depends on the question.
     """
 
     mode: NoteMode = "best_of"
@@ -67,24 +67,24 @@ class NoteSearch:
         least = {"num_notes": 1, "seed": 0}
         check_fields(self, shares=("words_weight",), at_least=least, within={"max_share": "(0, inf)"})
         if self.words_weight and self.mode == "walk":
-            raise UsageError("words_weight: walk is an order without scores, and cannot be fused; leave it 0")
+            raise UsageError("words_weight: walk gives no scores, so words cannot be added; set it to 0")
 
 
 @dataclass(frozen=True, eq=False)
 class NotedCorpus:
-    """A corpus and the notes of its leaves. What is derived is computed when first asked for, and kept.
+    """A corpus and the notes of its leaves. Derived values are computed at first use and kept.
 
     Attributes:
         corpus: with vectors.
         notes: in any order.
         vectors: float32 [notes, dim] of their texts, of length 1 or 0.
-        keys: float32 [notes, dim] of what a question is compared with to select notes: their questions, or their texts
-            where they have none.
-        num_tokens: int64 [notes] of each text in its brackets.
+        keys: float32 [notes, dim] to compare with a question when notes are selected: their questions, or their texts
+            if they have none.
+        num_tokens: int64 [notes], tokens of each text in brackets.
 
     Raises:
-        InputError: a note of a chunk that is no leaf of the corpus, or that does not prove itself: its source, evidence
-            or quote is not where it says; or arrays of another size.
+        InputError: a note belongs to no leaf of the corpus; its source, evidence or quote is not at its place; or the
+            arrays have other sizes.
     """
 
     corpus: Corpus
@@ -96,24 +96,26 @@ class NotedCorpus:
     def __post_init__(self) -> None:
         sizes = {len(self.notes), len(self.vectors), len(self.keys), len(self.num_tokens)}
         if len(sizes) > 1:
-            raise InputError(f"notes: {len(self.notes)} notes with {sorted(sizes)} vectors and counts: one of each")
+            raise InputError(
+                f"notes: {len(self.notes)} notes with {sorted(sizes)} vectors and counts; give one for each"
+            )
         leaves = {node.id: node for node in map(self.corpus.nodes.__getitem__, self.corpus.leaves.tolist())}
         for number, note in enumerate(self.notes):
             check_note(note, number, leaves, self.corpus.by_id)
 
     @cached_property
     def answering(self) -> Int[np.ndarray, " notes"]:
-        """Of each note the leaf that it belongs to, a place in `corpus.leaves`."""
+        """The leaf that each note belongs to, as a position in `corpus.leaves`."""
         return np.array([self._leaf_of[note.answering] for note in self.notes], np.int64)
 
     @cached_property
     def asking(self) -> Int[np.ndarray, " notes"]:
-        """Of each note the leaf that it comes from, likewise."""
+        """The leaf that each note comes from, as a position in `corpus.leaves`."""
         return np.array([self._leaf_of[note.asking] for note in self.notes], np.int64)
 
     @cached_property
     def groups(self) -> Int[np.ndarray, " notes"]:
-        """Number of each note's question: answers of one question are selected together, a note without one alone."""
+        """Group of each note: answers to one question are selected together; a note without a question is alone."""
         numbers: dict[object, int] = {}
         return np.array(
             [numbers.setdefault(note.question or place, len(numbers)) for place, note in enumerate(self.notes)],
@@ -122,22 +124,22 @@ class NotedCorpus:
 
     @cached_property
     def words(self) -> Bm25Index:
-        """Words of the leaves with all their notes, counted once, no note twice; ids are places in `corpus.leaves`."""
+        """Words of the leaves with all their notes, counted once, without repeated notes; ids are as in `leaves`."""
         texts = [self.corpus.texts[node] for node in self.corpus.leaves.tolist()]
         for leaf, places in self._by_leaf(range(len(self.notes))).items():
             texts[leaf] += "".join(f" ({self.notes[place].text})" for place in places)
         return Bm25Index([readable(text) for text in texts])
 
     def texts_with(self, chosen: Sequence[int], max_share: float) -> dict[int, str]:
-        """The leaves that get a note, and their texts with it; arguments as of `fitting`."""
+        """The leaves that get a note, and their texts with the notes; arguments as in `fitting`."""
         return {leaf: self.text_with(leaf, places) for leaf, places in self.fitting(chosen, max_share).items()}
 
     def fitting(self, chosen: Sequence[int], max_share: float) -> dict[int, list[int]]:
-        """The leaves that get a note, and the places of those that they have room for.
+        """The leaves that get a note, and the positions of the notes that fit.
 
         Args:
-            chosen: places of notes, those that matter most first: they get room first.
-            max_share: as of `NoteSearch`.
+            chosen: positions of notes, the most important first; those are placed first.
+            max_share: as in `NoteSearch`.
         """
         found: dict[int, list[int]] = {}
         for leaf, places in self._by_leaf(chosen).items():
@@ -148,7 +150,7 @@ class NotedCorpus:
         return found
 
     def with_all(self, embed: Embed, max_share: float) -> tuple[Float[np.ndarray, "leaves dim"], Int[np.ndarray, " _"]]:
-        """Unit vectors of the leaves with all notes that they have room for, and the places of those notes.
+        """Unit vectors of the leaves with all notes that fit, and the positions of those notes.
 
         Embedded at the first call, and kept.
         """
@@ -169,14 +171,14 @@ class NotedCorpus:
         return {self.corpus.nodes[node].id: leaf for leaf, node in enumerate(self.corpus.leaves.tolist())}
 
     def _by_leaf(self, chosen: Sequence[int]) -> dict[int, list[int]]:
-        """Notes of each leaf, in their order; no text twice in one."""
+        """Notes of each leaf, in their order; no text twice in a leaf."""
         found: defaultdict[int, dict[str, int]] = defaultdict(dict)
         for place in chosen:
             found[int(self.answering[place])].setdefault(self.notes[place].text, place)
         return {leaf: list(places.values()) for leaf, places in found.items()}
 
     def text_with(self, leaf: int, places: Sequence[int]) -> str:
-        """The text of a leaf with these notes, which are its own."""
+        """The text of a leaf with some of its notes."""
         node = int(self.corpus.leaves[leaf])
         spans = self.corpus.nodes[node].spans
         notes = [self.notes[place] for place in places]
@@ -186,14 +188,14 @@ class NotedCorpus:
 
 @dataclass(frozen=True, eq=False)
 class NotedRanked(Ranked):
-    """A ranking that says which notes have brought a node in.
+    """A ranking that reports which notes brought a node in.
 
     Attributes:
         question: that was asked.
-        noted: what was searched.
-        telling: places of the notes that moved a chunk, best first: in `best_of` those that count more than the chunk's
-            own vector, in the others those that stood in it.
-        by_words: notes counted by their words too.
+        noted: the corpus and notes that were searched.
+        telling: positions of the notes that moved a chunk, the best first. In `best_of` they score higher than the
+            chunk's own vector; in other modes they were in the chunk.
+        by_words: the words of notes counted too.
     """
 
     question: str
@@ -202,10 +204,10 @@ class NotedRanked(Ranked):
     by_words: bool = False
 
     def notes_of(self, node: int) -> tuple[Note, ...]:
-        """The notes of a node that count for the question, best first, no text twice; none where the text alone did.
+        """The notes of a node that count for the question, the best first, no text twice; empty if only its text does.
 
-        After those that moved it come, where words count, those with a word of the question that the chunk itself does
-        not have; a word that more than half of all texts hold is none.
+        Notes that moved the node come first. If words count, notes follow that have a word of the question that the
+        chunk lacks; words in more than half of all texts are ignored.
         """
         of_node = self.noted.corpus.leaves[self.noted.answering] == node
         places = self.telling[of_node[self.telling]].tolist()
@@ -217,9 +219,9 @@ class NotedRanked(Ranked):
         return tuple(found.values())
 
     def _with_new_words(self, node: int, places: Sequence[int]) -> list[int]:
-        """Those of the places whose notes have words of the question that the chunk has not, most words first."""
+        """The positions of notes with words of the question that the chunk lacks, most words first."""
         words = self.noted.words
-        # What more than half of the texts hold tells nothing; a note repeats another text, so one of them is no other.
+        # Words in more than half of the texts are no evidence. A note repeats another text, so one note counts as none.
         few = partial(words.words_of, most=words.num_texts // 2 + 1)
         wanted = few(readable(self.question)) - few(readable(self.noted.corpus.texts[node]))
         held = {place: len(wanted & few(readable(self.noted.notes[place].text))) for place in places}
@@ -227,26 +229,26 @@ class NotedRanked(Ranked):
 
 
 def note_corpus(corpus: Corpus, notes: Sequence[Note], embed: Embed, count: CountTokens) -> NotedCorpus:
-    """Notes of a corpus, embedded: each text and each question once, however often it is there.
+    """Embeds the notes of a corpus; each text and each question is embedded once.
 
     Args:
         corpus: with vectors of the same encoder.
-        notes: of its leaves (`mention_notes`), none among them.
+        notes: of its leaves (`mention_notes`); may be empty.
         embed: texts -> vectors.
-        count: tokens of a text, as of the chunks.
+        count: text -> its tokens, as for the chunks.
 
     Raises:
-        InputError: as `NotedCorpus`, `embed_texts`, or vectors of two encoders.
+        InputError: as `NotedCorpus` and `embed_texts`, or the encoders differ.
     """
     if isinstance(embed, Encoder):
-        check_fingerprint(corpus, embed.fingerprint, "that of the notes")
+        check_fingerprint(corpus, embed.fingerprint, "the set of notes")
     texts = list(dict.fromkeys(text for note in notes for text in (note.text, note.question or note.text)))
     rows = {text: row for row, text in enumerate(texts)}
     dim = corpus.unit_vectors.shape[1]
     vectors = unit_rows(embed_texts(embed, texts)) if texts else np.zeros((0, dim), np.float32)
     if vectors.shape[1] != dim:
         raise InputError(
-            f"notes: vectors of {vectors.shape[1]} components, those of the corpus have {dim}: one encoder"
+            f"notes: vectors of {vectors.shape[1]} components, those of the corpus have {dim}; use the same encoder"
         )
     told = vectors[np.array([rows[note.text] for note in notes], np.int64)]
     asks = any(note.question for note in notes)
@@ -262,21 +264,21 @@ def note_corpus(corpus: Corpus, notes: Sequence[Note], embed: Embed, count: Coun
 def rank_noted(
     question: str, noted: NotedCorpus, embed: Embed, config: NoteSearch | None = None, top_k: int | None = None
 ) -> NotedRanked:
-    """The leaves by what they and their notes say; equal ones by what they say themselves, then in corpus order.
+    """Ranks the leaves by their text and their notes; ties by their own scores, then in the order of the corpus.
 
     Args:
         question: what is asked.
         noted: corpus and notes, with vectors of the same encoder.
-        embed: of the question, and in `insert` and `random` of the chunks that got a note.
+        embed: embeds the question, and for `insert` and `random` the chunks that got a note.
         config: None takes the defaults.
         top_k: most nodes; None ranks all.
 
     Returns:
-        Node ids, best first, and the notes that brought them in. Scores of `walk` are those of the own vectors, and
-        may rise once.
+        Node ids, the best first, and the notes that brought them in. Scores of `walk` are those of the own vectors,
+        and may rise once.
 
     Raises:
-        InputError: the corpus has no vectors, or those of another encoder, or as `embed_texts`.
+        InputError: the corpus has no vectors or those of another encoder, or as `embed_texts`.
         UsageError: `top_k` is below 1.
     """
     check_top_k(top_k)
@@ -289,7 +291,7 @@ def rank_noted(
     by_words = bool(config.words_weight) and config.mode != "none"
     if config.words_weight:
         scores = fused_with_words(scores, noted.words if by_words else corpus.words, question, config.words_weight)
-    # A capped note lifts a chunk as high as the one that it comes from: which stands first, as it says so itself.
+    # A capped note lifts a chunk as high as the chunk it comes from. That one comes first, because it has the text.
     order = top_in_order(scores, len(scores) if top_k is None or config.mode == "walk" else top_k, then=own)
     if config.mode == "walk":
         order = walk_order(order, noted.asking, noted.answering)
@@ -297,31 +299,31 @@ def rank_noted(
 
 
 def rank_noted_words(question: str, noted: NotedCorpus, top_k: int | None = None) -> NotedRanked:
-    """The leaves that share a word with the question, themselves or in a note: `rank_bm25` over texts with notes."""
+    """Ranks the leaves that share a word with the question, in their text or a note, by `rank_bm25` with notes."""
     ranked = rank_words(question, noted.corpus, noted.words, top_k)
     return NotedRanked(ranked.ids, ranked.scores, question, noted, np.zeros(0, np.int64), True)
 
 
 def make_noted_retrieve(name: RetrieverName, noted: NotedCorpus, embed: Embed | None, mode: NoteMode) -> Retrieve:
-    """A retriever of one step that also looks at notes: where there is none, that of `make_single_step`.
+    """A retriever of one step that uses notes; with mode `none` it is that of `make_single_step`.
 
     Args:
-        name: `hybrid` counts words, those of notes with them, as much as `rank_hybrid`; `dense` (`single_step`) counts
-            none, `bm25` nothing else (all modes that use notes are then one).
-        noted: what is searched.
-        embed: of the questions, and of chunks that get notes; needed by all but `bm25`.
-        mode: what notes do.
+        name: `hybrid` weights words, including those of notes, as `rank_hybrid` does; `dense` (`single_step`) ignores
+            words; `bm25` uses only words, so all modes with notes are the same.
+        noted: the corpus and notes to search.
+        embed: embeds questions, and chunks that get notes; needed by all but `bm25`.
+        mode: how notes are used.
 
     Raises:
-        UsageError: an embedder is missing; when called, another corpus is asked for, or as `rank_noted`.
+        UsageError: the embedder is missing; or, when called, the corpus is another one, or as `rank_noted`.
     """
     config = NoteSearch(mode, words_weight=WORDS_WEIGHT if name == "hybrid" else 0.0)
     if embed is None and name != "bm25":
-        raise UsageError(f"retriever {name}: needs an embedder")
+        raise UsageError(f"retriever {name}: needs an embedder; give `embed`")
 
     def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
         if corpus is not noted.corpus:
-            raise UsageError("notes: of another corpus than the one to be searched; make a retriever for that one")
+            raise UsageError("notes: belong to another corpus; make a retriever for the one you search")
         if name == "bm25":
             return rank_noted_words(question, noted, top_k)
         assert embed is not None
@@ -336,16 +338,16 @@ def best_of_scores(
     answering: Int[np.ndarray, " notes"],
     asking: Int[np.ndarray, " notes"] | None = None,
 ) -> Float[np.ndarray, " chunks"]:
-    """A chunk counts as its best of its own vector and its notes'.
+    """Scores a chunk by the best of its own vector and its notes.
 
         score(c) = max(own(c), max_{n of c} min(note(n), own(asking(n))))
 
-    A sentence is nearer to a question than the chunk around it, which says other things besides. Uncapped, a note would
-    so find its chunk before the one that says it, and push that one out where a single chunk answers.
+    A sentence is nearer to a question than its chunk, which also says other things. So without the cap, a note would
+    rank its own chunk above the chunk that contains the sentence, and could push that one out of the results.
 
     Args:
-        answering: of each note the chunk that it belongs to.
-        asking: of each note the chunk that it comes from; None: notes are not capped.
+        answering: for each note the chunk that it belongs to.
+        asking: for each note the chunk that it comes from; None does not cap notes.
     """
     scores = own.copy()
     np.maximum.at(scores, answering, notes if asking is None else np.minimum(notes, own[asking]))
@@ -355,10 +357,10 @@ def best_of_scores(
 def telling_notes(
     own: Float[np.ndarray, " chunks"], asking: Int[np.ndarray, " notes"], top_k: int | None
 ) -> Int[np.ndarray, " _"]:
-    """Places of the notes that can change the first `top_k` of capped `best_of`: those out of the `top_k` best chunks.
+    """Positions of notes that can change the first `top_k` of capped `best_of`: those from the `top_k` best chunks.
 
-    Scores only rise, so the last of the first `top_k` has at least the `top_k`-th own score, and no note lifts a chunk
-    above the one that it comes from. So a search looks at few notes, however many there are.
+    Scores only rise, so the last of the first `top_k` has at least the `top_k`-th own score. No note lifts a chunk
+    above the one that it comes from. So a search needs only a few notes, however many there are.
     """
     if top_k is None or top_k >= len(own):
         return np.arange(len(asking))
@@ -369,16 +371,16 @@ def telling_notes(
 def select_notes(
     scores: Float[np.ndarray, " notes"], groups: Int[np.ndarray, " notes"], most: int
 ) -> Int[np.ndarray, " _"]:
-    """Places of the notes nearest to a question, best first; all answers of a question together (Algorithm 2).
+    """Positions of the notes nearest to a question, the best first; answers to one question together (Algorithm 2).
 
-    Groups are taken whole, by the best score of each, until there are at least `most` notes: the last group may go
-    beyond it, as half of the answers to a question would tell half.
+    Groups are taken whole, by the best score of each, until there are at least `most` notes. The last group may exceed
+    that number, because a part of the answers to a question would be misleading.
     """
     best = np.full(int(groups.max(initial=-1)) + 1, -np.inf)
     np.maximum.at(best, groups, scores)
     first = np.full(len(best), len(groups))
     np.minimum.at(first, groups, np.arange(len(groups)))
-    # By the score of the group, then by where it begins; in a group by the note's own place.
+    # By the score of the group, then by its first note; within a group by the order of the notes.
     order = np.lexsort((np.arange(len(groups)), first[groups], -best[groups]))
     if len(order) <= most:
         return order
@@ -391,7 +393,7 @@ def select_notes(
 def walk_order(
     order: Int[np.ndarray, " chunks"], asking: Int[np.ndarray, " notes"], answering: Int[np.ndarray, " notes"]
 ) -> Int[np.ndarray, " chunks"]:
-    """The first chunk, then the best of those that it has notes for, then the others in their order."""
+    """The first chunk, then the best of those that it links to by notes, then the others in their order."""
     named = set(answering[(asking == order[:1]) & (answering != order[:1])].tolist()) if len(order) else set()
     second = [chunk for chunk in order.tolist() if chunk in named][:1]
     return np.array([*order[:1], *second, *(chunk for chunk in order[1:].tolist() if chunk not in second)], np.int64)
@@ -406,9 +408,9 @@ def _mode_scores(
     config: NoteSearch,
     top_k: int | None,
 ) -> tuple[Float[np.ndarray, " leaves"], Int[np.ndarray, " _"]]:
-    """Scores of the leaves, and the places of the notes that moved one, best first.
+    """Scores of the leaves, and the positions of the notes that moved one, the best first.
 
-    Scores of `best_of` are right for the first `top_k`, and the others below them.
+    Scores of `best_of` are exact for the first `top_k`, and the others are below those.
     """
     if not noted.notes or config.mode in ("none", "walk"):
         return own, np.zeros(0, np.int64)
@@ -437,14 +439,14 @@ def _mode_scores(
 def _embed_with_notes(
     embed: Embed, noted: NotedCorpus, fitting: Mapping[int, Sequence[int]]
 ) -> Float[np.ndarray, "n dim"]:
-    """Unit vectors of chunks with notes in them; an `Encoder` that cuts one is warned of."""
+    """Unit vectors of chunks with notes; warns if an `Encoder` cuts one."""
     texts = [noted.text_with(leaf, places) for leaf, places in fitting.items()]
     before = embed.counts.num_texts_cut if isinstance(embed, Encoder) else 0
     vectors = unit_rows(embed_texts(embed, texts))
     if isinstance(embed, Encoder) and embed.counts.num_texts_cut > before:
         warnings.warn(
-            "notes: chunks with notes in them are longer than the encoder reads, and only their beginning is searched; "
-            "cut smaller chunks, allow fewer notes (max_share), or search by best_of, which puts none into them",
+            "notes: chunks with inserted notes exceed the encoder's window, so only their beginnings are searched; cut "
+            "smaller chunks, allow fewer notes (max_share), or use best_of, which inserts none",
             stacklevel=2,
         )
     return vectors

@@ -1,8 +1,7 @@
-"""Notes that stand behind a passage in a prompt: in a fence of their own, each with the place that it comes from.
+"""The text of notes: checks that each is at its place, inserts notes into chunks, and formats notes for a prompt.
 
-A note proves itself: what it says stands where it says, in chunks that are searched.
-
-Notes put into the text of a chunk: between two sentences, joined where they meet, no more than the chunk bears.
+In a chunk, notes follow their sentence, within a limit of tokens. In a prompt, a note follows its passage between its
+own marks, with the place that it comes from.
 """
 
 import json
@@ -17,49 +16,48 @@ from qrag_jax.types import Chunk, Document, InputError, Note, Span, UsageError
 
 
 def check_note(note: Note, number: int, chunks: Mapping[str, Chunk], documents: Mapping[str, Document]) -> None:
-    """Refuses a note that does not prove itself.
+    """Refuses a note whose text is not at its place.
 
     Args:
-        number: of it, for the message.
-        chunks: that may have notes, by their ids: the leaves.
-        documents: of the chunks, by theirs.
+        number: of the note, for the message.
+        chunks: the leaves, which may have notes, by id.
+        documents: of the chunks, by id.
     """
     where = f"note {number} ({note.text[:40]!r})"
     for name, key, (start, end) in (("asking", note.asking, note.source), ("answering", note.answering, note.evidence)):
         chunk = chunks.get(key)
         if chunk is None:
             raise InputError(
-                f"{where}: its {name} chunk {key!r} is no leaf of the corpus; read the notes of its leaves"
+                f"{where}: its {name} chunk {key!r} is not a leaf of the corpus; make the notes from its leaves"
             )
         if not any(a <= start < end <= b for a, b in chunk.spans):
             raise InputError(
                 f"{where}: [{start}, {end}) is not in its {name} chunk at {list(chunk.spans)} of "
-                f"{chunk.document_id!r}; read the notes again"
+                f"{chunk.document_id!r}; make the notes again"
             )
         text = documents[chunk.document_id].text[start:end]
         wanted = note.quote if name == "answering" else note.text if note.is_verbatim else text
         if text != wanted:
             raise InputError(
                 f"{where}: {chunk.document_id!r} has {text[:60]!r} at [{start}, {end}), not {wanted[:60]!r}; the "
-                "document has changed: read the notes again"
+                "document has changed; make the notes again"
             )
 
 
 def insert_notes(text: str, notes: Sequence[tuple[int, str]]) -> str:
-    """The text with each note in brackets behind the sentence that it belongs to.
+    """The text with each note in brackets after its sentence.
 
-    Sentences are cut by `split_sentences`, so that no note stands inside of one; notes behind one sentence share one
-    pair of brackets, in the order that they are given in, which keeps them out of each other. Without the brackets
-    and what is in them the text is what it was.
+    Sentences are cut by `split_sentences`, so no note is inside one. Notes on the same sentence share one pair of
+    brackets, in the given order. Without the brackets and their contents the text is unchanged.
 
     Args:
-        notes: (offset of a character of the sentence that it belongs to, text of the note).
+        notes: (offset of a character in the sentence, text of the note).
     """
     ends = [end for _, end in split_sentences(text)]
     joined: defaultdict[int, list[str]] = defaultdict(list)
     for offset, note in notes:
         if not 0 <= offset < len(text):
-            raise UsageError(f"note {note[:60]!r}: at character {offset} of a text of {len(text)}; give a place in it")
+            raise UsageError(f"note {note[:60]!r}: character {offset} is not in a text of {len(text)}; give one in it")
         joined[next((end for end in ends if end > offset), len(text))].append(note)
     parts, done = [], 0
     for end in sorted(joined):
@@ -69,9 +67,9 @@ def insert_notes(text: str, notes: Sequence[tuple[int, str]]) -> str:
 
 
 def fitting_notes(num_tokens: Sequence[int], most: float) -> list[int]:
-    """Which notes fit into `most` tokens together: each in its turn, if there is room left for it.
+    """Which notes fit into `most` tokens together. Each is taken in turn if there is room for it.
 
-    A note that is too long is left out, and a shorter one behind it may still come in.
+    A note that is too long is left out; a shorter one after it may still fit.
     """
     taken, left = [], most
     for place, number in enumerate(num_tokens):
@@ -82,13 +80,13 @@ def fitting_notes(num_tokens: Sequence[int], most: float) -> list[int]:
 
 
 def offset_in_chunk(spans: Sequence[Span], offset: int) -> int:
-    """Where a character of a document stands in the text of a chunk (`chunk_text`: spans joined by a line break)."""
+    """The offset in the text of a chunk (`chunk_text`: spans joined by a line break) of a character of a document."""
     done = 0
     for start, end in spans:
         if start <= offset < end:
             return done + offset - start
         done += end - start + 1
-    raise UsageError(f"character {offset} of the document: outside of the chunk's spans {list(spans)}")
+    raise UsageError(f"character {offset} of the document: not in the chunk's spans {list(spans)}; give one in them")
 
 
 _MAX_NAME = 200  # characters of a document's name
@@ -96,12 +94,12 @@ _MAX_NAME = 200  # characters of a document's name
 
 @dataclass(frozen=True)
 class GivenNote:
-    """A note that a model is given to read behind a passage.
+    """A note after a passage in a prompt.
 
     Attributes:
-        number: what the answer cites; those of notes come after those of all passages.
-        passage: number of the passage that it is a note of.
-        note: itself.
+        number: what the answer cites; notes are numbered after all passages.
+        passage: number of its passage.
+        note: the note.
         asking: id of the document that it comes from.
         answering: id of the document of its passage.
         num_tokens: of its text and the line above it.
@@ -116,28 +114,28 @@ class GivenNote:
 
     @property
     def place(self) -> tuple[str, Span]:
-        """Document and span that prove it: of a sentence where it stands, of other notes what they were read from."""
+        """Document and span of its evidence: the sentence itself, or what the note was read from."""
         note = self.note
         return (self.asking, note.source) if note.is_verbatim else (self.answering, note.evidence)
 
     @property
     def head(self) -> str:
-        """The line above it in a prompt: that it is a note, of what, and where it comes from."""
+        """The line above it in a prompt: it names the passage and the place that the note comes from."""
         return note_head(f"[{self.number}] note on [{self.passage}]", self.note, self.asking)
 
 
 def note_head(begins: str, note: Note, asking: str) -> str:
-    """`BEGINS, said in "asking.txt" at 10-42:`; `read in` of what a reader wrote. No name leaves its line."""
+    """`BEGINS, said in "asking.txt" at 10-42:`; `read in` if a reader wrote the note. Names stay on one line."""
     start, end = note.source
     name = json.dumps(readable(asking[:_MAX_NAME]), ensure_ascii=not asking.isprintable())
     return f"{begins}, {'said' if note.is_verbatim else 'read'} in {name} at {start}-{end}:"
 
 
 def check_given(given: GivenNote, documents: Mapping[str, Document]) -> str:
-    """What a note's place says, compared with what the note says of it.
+    """Checks the text at a note's place against the note.
 
     Returns:
-        The text of its place.
+        The text at its place.
     """
     document_id, (start, end) = given.place
     document = documents.get(document_id)
@@ -145,12 +143,12 @@ def check_given(given: GivenNote, documents: Mapping[str, Document]) -> str:
     assert document is not None
     text = document.text[start:end]
     if text != (given.note.text if given.note.is_verbatim else given.note.quote):
-        raise InputError(f"{document_id}: note at {start}-{end}: the document says something else there")
+        raise InputError(f"{document_id}: note at {start}-{end}: the document has other text there; make notes again")
     return text
 
 
 def is_said_in(note: Note, asking: str, spans: Sequence[tuple[str, Sequence[Span]]]) -> bool:
-    """Whether one of these places holds a note, word for word: it would tell it twice.
+    """Whether one of these places already contains a note word for word.
 
     Args:
         note: of a chunk of the document `asking`.

@@ -1,12 +1,12 @@
-"""The sentence of a passage that answers a question best, and where it stands.
+"""The sentence of a passage that answers a question best, and its place.
 
-Sentences of all passages of a question are scored together, as chunks are by `search/hybrid.py`:
+Sentences of all passages of a question are scored together, like chunks in `search/hybrid.py`:
 
     score(s) = (1 - w) * cosine(q, s) + w * bm25(q, s) / bound(q)
 
-BM25 counts the words of these sentences alone, so that no statistics of the corpus are needed. Without an encoder w is
-1. Which sentence of one passage is best, words alone tell as well as both; among the sentences of several passages both
-find it more often (benchmarks/results/sentences.md).
+BM25 uses only the words of these sentences, so it needs no statistics of the corpus. Without an encoder w is 1. For the
+best sentence of one passage, words alone do as well as both; among sentences of several passages, both find it more
+often (benchmarks/results/sentences.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,13 +31,13 @@ _FENCES = ("```", "~~~")
 def best_sentences(
     question: str, passages: Sequence[Chunk | Passage], documents: Mapping[str, Document], embed: Embed | None = None
 ) -> list[Sentence]:
-    """The best sentence of every passage, in the order of the passages; of equal ones the first.
+    """The best sentence of every passage, in the order of the passages; the first of equal ones.
 
     Args:
         question: what is asked.
         passages: that were found for it.
-        documents: theirs, by id.
-        embed: texts -> vectors; None scores by words alone.
+        documents: of the passages, by id.
+        embed: texts -> vectors; None scores only by words.
 
     Raises:
         InputError: as `embed_texts`.
@@ -52,9 +52,9 @@ def best_sentences(
 def score_sentences(
     question: str, passages: Sequence[Chunk | Passage], documents: Mapping[str, Document], embed: Embed | None = None
 ) -> list[dict[Span, float]]:
-    """The score of every sentence of every passage, in the order of the document; arguments as of `best_sentences`.
+    """The score of every sentence of every passage, in document order; arguments as in `best_sentences`.
 
-    A sentence that two passages share counts once.
+    A sentence in two passages counts once.
     """
     cut = [passage_sentences(documents[passage.document_id], passage.spans) for passage in passages]
     places = [[(passage.document_id, span) for span in spans] for passage, spans in zip(passages, cut, strict=True)]
@@ -68,9 +68,9 @@ def score_sentences(
 
 
 def passage_sentences(document: Document, spans: Sequence[Span]) -> list[Span]:
-    """The sentences, items of lists, rows of tables and lines of code of a passage, in order.
+    """The sentences, list items, table rows and lines of code of a passage, in order.
 
-    Headings and what else says nothing by itself are left out, unless there is nothing else.
+    Headings and other blocks that say nothing alone are left out, unless there is nothing else.
 
     Args:
         document: of the passage.
@@ -97,13 +97,13 @@ def make_sentence(document: Document, span: Span, score: float = 0.0) -> Sentenc
 
 
 def make_place(document: Document, span: Span) -> Place:
-    """A place with its line, and its page where there are pages."""
+    """A place with its line, and its page if the document has pages."""
     start, end = span
     return Place(document.id, start, end, line_of(document.text, start), page_of(document, start))
 
 
 def _cosines(question: str, texts: Sequence[str], embed: Embed) -> np.ndarray:
-    """Of the question and every text; equal texts are embedded once."""
+    """Cosines of the question and every text; equal texts are embedded once."""
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     asked, *vectors = unit_rows(embed_texts(embed, [question, *numbers]).astype(np.float64))
     return (np.stack(vectors) @ asked)[[numbers[text] for text in texts]]

@@ -180,7 +180,7 @@ def test_num_steps_and_the_context_limit_what_is_given(ask):
     found = ask("[1]", "--retriever", "single_step", "--num_steps", "2", "--max_context_tokens", less, *SENTENCES)
     assert "1 passages that were picked did not fit into the context" in found.err
     found = ask("[1]", "--max_context_tokens", "5")
-    assert found.code == 1 and "the context takes 5: allow more (--max_context_tokens)" in found.err
+    assert found.code == 1 and "the context has room for 5; allow more (--max_context_tokens)" in found.err
 
 
 @pytest.mark.slow
@@ -277,8 +277,8 @@ LONG = "milk " * 600
 def test_a_question_that_the_encoder_cannot_read_whole_is_refused_before_any_is_asked(ask, tmp_path):
     found = ask("Mary [1].", *SENTENCES, question=LONG)
     assert (found.code, found.out) == (1, "")
-    assert "has 602 tokens ([CLS] and [SEP] counted), the encoder reads " in found.err
-    assert "shorten it, or search by words alone (--retriever bm25)" in found.err
+    assert "has 602 tokens (with [CLS] and [SEP]), the encoder reads " in found.err
+    assert "shorten it, or search by words only (--retriever bm25)" in found.err
     (tmp_path / "questions.txt").write_text(f"{QUESTION}\n\n{LONG}\n")
     flags = ["--questions", "questions.txt", "--no_journal"]
     found = ask("Mary [1].", *flags, *SENTENCES, question=None)
@@ -326,7 +326,7 @@ def test_the_budget_is_what_the_window_leaves():
     small, smaller = (budget(1000, max_answer_tokens=most) for most in (256, 300))
     assert small.max_tokens - smaller.max_tokens == 300 - 256 and small.max_tokens < 1000 - 256 - 64
     assert budget(max_passages=3).max_passages == 3
-    with pytest.raises(UsageError, match="the model reads and writes 300 tokens in all.*nothing is left for passages"):
+    with pytest.raises(UsageError, match="the model's window is 300 tokens.*no room is left for passages"):
         budget(300)
 
 
@@ -341,7 +341,7 @@ def test_refusals(ask, run, tmp_path, monkeypatch):
             "--strategy: belongs to hybrid, dense, bm25; a run",
         ),
         (["--retriever", run.folder, "--max_tokens", "9"], "--max_tokens: belongs to"),
-        (["--num_around", "1"], "--num_around: belongs to a run, not to hybrid"),
+        (["--num_around", "1"], "--num_around: works only with a run"),
         (["--encoding", "utf-99"], "encoding 'utf-99'"),
         (["--prompts", "nowhere"], "nowhere: no such folder"),
         (["--prices", "nowhere.yaml"], "nowhere.yaml"),
@@ -351,7 +351,7 @@ def test_refusals(ask, run, tmp_path, monkeypatch):
     found = ask("[1]", "--retriever", "bm25", question="zebra")
     assert found.code == 1 and "shares a word with the question" in found.err
     found = ask("[1]", "--retriever", "bm25", question=" ")
-    assert found.code == 1 and "question: nothing to ask" in found.err
+    assert found.code == 1 and "question: it is blank" in found.err
     found = ask("[1]", paths=["nowhere.txt"])
     assert found.code == 2 and "nowhere.txt: no such file or folder" in found.err
 
@@ -380,7 +380,7 @@ def test_what_is_wrong_with_question_and_files_is_said_before_anything_is_loaded
     monkeypatch.setitem(sys.modules, "qrag_jax.llm.local", None)
     monkeypatch.setattr("qrag_jax.index.index.index_method", None)
     for paths, question, code, message in [
-        (files, " ", 1, "question: nothing to ask"),
+        (files, " ", 1, "question: it is blank"),
         (["nowhere.txt"], QUESTION, 2, "nowhere.txt: no such file or folder"),
     ]:
         assert main(["ask", *paths, question]) == code
@@ -389,7 +389,9 @@ def test_what_is_wrong_with_question_and_files_is_said_before_anything_is_loaded
 
 def test_a_question_that_fills_the_window_is_named():
     for limits in ({}, {"max_tokens": 50}):
-        with pytest.raises(InputError, match="question: 300 tokens.*the model's window is 300.*ask a shorter question"):
+        with pytest.raises(
+            InputError, match="question: has 300 tokens.*the model's window .* is 300.*ask a shorter question"
+        ):
             make_budget("garden " * 300, load_prompt("answer"), words, window=300, **limits)
 
 

@@ -140,7 +140,7 @@ def test_points_of_another_source(run, encoder, folder):
     [
         (["--points", "rule"], "--points: belongs to --strategy hierarchy or levels; choose that, or leave it out"),
         (["--strategy", "tree", "--tree", "o.parquet", "--level_cap", "2"], "--level_cap: belongs to"),
-        (["--strategy", "hierarchy", "--min_tokens", "2"], "min_tokens 2: a tree keeps its paragraphs"),
+        (["--strategy", "hierarchy", "--min_tokens", "2"], "min_tokens 2: a tree does not join its paragraphs"),
         (["--strategy", "hierarchy", "--sizes", "8,4"], "--sizes: belongs to --strategy levels; choose that"),
         (["--strategy", "levels", "--sizes", "8,4", "--points", "rule"], "--points: levels of 8,4 tokens know no"),
         (["--tagger", "run"], "--tagger: belongs to --strategy hierarchy or levels; choose that, or leave it out"),

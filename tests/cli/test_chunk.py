@@ -146,7 +146,7 @@ def test_warnings_are_said_with_the_file(chunk, files, monkeypatch):
     [
         (["story.txt", "empty.txt"], 1, "empty.txt: empty document"),
         (["story.txt", "--vectors", "v.npy"], 2, "--vectors: strategy fixed has no vectors of its own"),
-        (["story.txt", "--tree", "t.json"], 2, "t.json: unknown kind of file for trees; expected .parquet or .arrow"),
+        (["story.txt", "--tree", "t.json"], 2, "t.json: unknown kind of file for trees; give .parquet or .arrow"),
         (["story.txt", "--tree", "t.arrow", "--strategy=late"], 2, "--tree: strategy late makes no tree; leave"),
         (["story.txt", "--tree", "t.arrow", "--set", "strategy=late"], 2, "--tree: strategy late makes no tree; leave"),
         (["story.txt", "--tree", "t.arrow", "--config_path=l.yaml"], 2, "--tree: strategy linkage makes no tree"),

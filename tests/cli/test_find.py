@@ -138,7 +138,7 @@ def test_only_strict_and_encoding(find, tmp_path):
     found = find("--only", "latin.*", "--encoding", "latin-1", "--json", "--retriever", "bm25", question="Caf\u00e9?")
     assert [passage["text"] for passage in json.loads(found.out)["passages"]] == ["Das Caf\u00e9."] and not found.err
     found = find("--only", "reports/*")
-    assert found.code == 2 and "--only 'reports/*': fits none of 3 documents (notes/b.md, " in found.err
+    assert found.code == 2 and "--only 'reports/*': matches none of 3 documents (notes/b.md, " in found.err
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_documents_of_an_index_by_their_names(find, indexed):
     found = json.loads(find("--only", "b.md", "--json", paths=[indexed], model=None).out)
     assert {passage["file"] for passage in found["passages"]} == {"notes/b.md"} and found["num_chunks"] == 2
     found = find("--only", "c.md", paths=[indexed], model=None)
-    assert found.code == 2 and "--only 'c.md': fits none of 2 documents (notes/b.md, notes/diary.txt)" in found.err
+    assert found.code == 2 and "--only 'c.md': matches none of 2 documents (notes/b.md, notes/diary.txt)" in found.err
 
 
 def test_what_does_not_go_with_an_index(find, indexed, tmp_path):
@@ -171,17 +171,17 @@ def test_what_does_not_go_with_an_index(find, indexed, tmp_path):
         (
             ["--strategy", "fixed"],
             [indexed],
-            "--strategy: belongs to files; notes.index is an index, made with --st",
+            "--strategy: applies only to files; notes.index is an index, made with --st",
         ),
-        (["--strict"], [indexed], "--strict: belongs to files"),
-        (["--encoding", "latin-1"], [indexed], "--encoding: belongs to files"),
+        (["--strict"], [indexed], "--strict: applies only to files"),
+        (["--encoding", "latin-1"], [indexed], "--encoding: applies only to files"),
         (["--encoding", "nope"], [indexed], "encoding 'nope': Python knows no text encoding of that name"),
         (
             [],
             [indexed, "notes"],
-            "notes.index: is an index, which is searched alone: `qrag index add notes.ind",
+            "notes.index: is an index, which cannot be mixed with files",
         ),
-        ([], ["notes", indexed], "notes.index: is an index, which is searched alone"),
+        ([], ["notes", indexed], "notes.index: is an index, which cannot be mixed with files"),
     ]:
         found = find(*argv, paths=paths, model=None)
         assert (found.code, found.out) == (2, "") and message in found.err
@@ -189,7 +189,7 @@ def test_what_does_not_go_with_an_index(find, indexed, tmp_path):
         assert find("--retriever", "bm25", "--encoding", name, paths=[indexed], model=None).code == 0
     (tmp_path / indexed / "index.json").write_text("{}")
     found = find(paths=[indexed], model=None)
-    assert found.code == 1 and "notes.index/index.json: altered since it was written" in found.err
+    assert found.code == 1 and "notes.index/index.json: changed since it was written" in found.err
 
 
 def test_a_folder_of_files_may_have_an_index_json(find, tmp_path):
@@ -214,7 +214,7 @@ def test_passages_beyond_the_window_are_told(find):
             ["--num_steps", "3"],
             QUESTION,
             2,
-            "--num_steps: belongs to a run, not to hybrid; leave it out, or name a",
+            "--num_steps: works only with a run, not hybrid; leave it out",
         ),
         (
             ["--retriever", "nearest"],

@@ -76,10 +76,10 @@ def test_runs_on_one_encoder_share_an_index_and_others_are_refused(index, save_u
         np.testing.assert_allclose(kept.scores, fresh.scores, atol=1e-5)
     assert len(index_method(settings).retrieve(question, corpus, 2)) == 2  # the run that it was made with
     assert len(index_method(settings, "single_step").retrieve(question, corpus, 2)) == 2
-    with pytest.raises(InputError, match=r"its vectors were made by the encoder of .*one .*, that of text is another"):
+    with pytest.raises(InputError, match=r"its vectors were made by the encoder of .*one .*, but that of text differs"):
         index_method(settings, "text")
     Path("one").rename("moved")
-    with pytest.raises(UsageError, match=r"the index was made with the run .*/one: .*; if it lies elsewhere now"):
+    with pytest.raises(UsageError, match=r"the index was made with the run .*/one: .*; if the run has moved"):
         index_method(settings)
     assert len(index_method(settings, "moved").retrieve(question, corpus, 2)) == 2
     code, _, err = index("build", "i", "notes", "--strategy", "fixed")
@@ -97,12 +97,13 @@ def test_half_an_index_is_not_taken_for_files(index, encoder, capsys):
     asked = asked[:3]
     assert main(["find", "i", *asked]) == 2
     assert (
-        "i: an index in shards that are not joined: `qrag index merge i` when all are there" in capsys.readouterr().err
+        "i: an index in shards that are not merged; finish all shards, then run `qrag index merge i`"
+        in capsys.readouterr().err
     )
     index("merge", "i")
     Path("i/catalogue.sqlite").unlink()
     assert main(["find", "i", *asked]) == 1
-    assert "i: an index without its catalogue.sqlite: copy the index again" in capsys.readouterr().err
+    assert "i: an index without its catalogue.sqlite; copy the index again" in capsys.readouterr().err
 
 
 def test_bad_files_are_named_and_stop_no_other(index, encoder):
@@ -158,7 +159,7 @@ def test_a_folder_without_rights_is_named(index, monkeypatch):
     monkeypatch.setattr(os, "listdir", refuse)
     for argv, name in (("build shut notes", "shut"), ("info shut", "shut"), ("build i notes", "i/shards")):
         code, out, err = index(*argv.split())
-        assert (code, out) == (2, "") and f"{name}: cannot be looked into (Permission denied): change its rights" in err
+        assert (code, out) == (2, "") and f"{name}: the folder cannot be read (Permission denied)" in err
 
 
 def test_damage_is_exit_code_one(index, encoder):
@@ -183,7 +184,7 @@ def test_an_index_in_its_own_folder_is_left_out(index, encoder):
 def test_the_names_that_a_refusal_points_to_are_there(index, encoder):
     index("build", "i", "notes", "--model", encoder)
     code, _, said = index("remove", "i", "nowhere.md")
-    assert code == 2 and "nowhere.md: no document of the index i; `qrag index info i --json` names them" in said
+    assert code == 2 and "nowhere.md: not in the index i" in said
     assert json.loads(index("info", "i", "--json")[1])["documents"][0]["id"].startswith("notes/")
 
 

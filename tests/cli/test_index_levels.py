@@ -108,7 +108,7 @@ def test_another_tagger_or_encoder_is_refused_by_name(qrag, shelf):
     build(qrag, "--tagger", "SHELF/tagger.npz")
     flags = ("--model", "SHELF/encoder", "--tagger")
     err = refused(qrag, "index", "add", "i", "notes", *flags, "SHELF/again.npz", code=1)
-    assert f"made with the tagger of {shelf}/tagger.npz (" in err and f"that of {shelf}/again.npz is another" in err
+    assert f"made with the tagger of {shelf}/tagger.npz (" in err and f"that of {shelf}/again.npz differs" in err
     err = refused(qrag, "index", "build", "j", "notes", "--points", "tagger", "--model", "SHELF/encoder", code=1)
     assert "tagger: trained on vectors of the encoder 'minilm'" in err and "give the encoder" in err
     settings, moved = read_settings("i"), shelf / "moved.npz"
@@ -125,7 +125,7 @@ def test_a_tagger_that_changed_where_it_lies_is_refused(qrag, shelf, tmp_path):
     mine.write_bytes((shelf / "again.npz").read_bytes())
     write_notes("notes", c="It rained.")
     err = refused(qrag, "index", "add", "i", "notes", code=1)
-    assert "was made with the tagger of" in err and "use the one that made it (--tagger)" in err
+    assert "was made with the tagger of" in err and "use the original one (--tagger)" in err
 
 
 def test_parents_by_a_compressor(qrag, shelf):
@@ -138,7 +138,7 @@ def test_parents_by_a_compressor(qrag, shelf):
     assert index.names == NAMES and index.built_tokens(LevelRange(0, 0)) == int(made.num_tokens[made.leaves].sum())
     flags = ("--model", "SHELF/encoder", "--compressor", "SHELF/compressor2")
     err = refused(qrag, "index", "add", "i", "notes", *flags, code=1)
-    assert "was made with the compressor of" in err and "use the one that made it (--compressor)" in err
+    assert "was made with the compressor of" in err and "use the original one (--compressor)" in err
     err = refused(qrag, "index", "build", "k", "notes", "--model", "SHELF/other", *flags[2:], code=1)
     assert "compressor: trained on vectors of the encoder" in err
 
@@ -215,7 +215,7 @@ def test_a_language_model_plans(qrag, tmp_path):
         (("ask", "i", QUESTION, "--planner", "constant", "--router", "r"), "--router: belongs to --planner router"),
         (("ask", "i", QUESTION, "--levels", "section", "--router", "r"), "the router plans the levels"),
         (("ask", "i", QUESTION, "--router", "nowhere"), "--router nowhere: no such folder"),
-        (("find", "i", QUESTION, "--max_tokens", "8"), "--max_tokens: belongs to files; i is an index"),
+        (("find", "i", QUESTION, "--max_tokens", "8"), "--max_tokens: applies only to files; i is an index"),
         (("find", "notes", QUESTION, "--points", "rule"), "--points: belongs to --strategy hierarchy or levels"),
         (
             ("index", "build", "j", "notes", "--strategy", "hierarchy", "--parents", "mean"),

@@ -94,9 +94,9 @@ def test_damage_names_the_file(tmp_path, name):
     ("changes", "message"),
     [
         ({"format": 3}, r"corpus.json: format 3, this version reads \(1, 2\)"),
-        ({"made_by": {"chunking": {"strategy": "magic"}}}, "no whole corpus.*strategy"),
-        ({"cost": {"euros": 3}}, "no whole corpus.*euros"),
-        ({"made_by": 3, "cost": None}, "corpus.json: no object made_by and cost"),
+        ({"made_by": {"chunking": {"strategy": "magic"}}}, "the corpus is damaged.*strategy"),
+        ({"cost": {"euros": 3}}, "the corpus is damaged.*euros"),
+        ({"made_by": 3, "cost": None}, "corpus.json: made_by and cost must be a JSON object"),
         ({"has_vectors": True}, "vectors.npy: no such file"),
     ],
 )
@@ -121,15 +121,15 @@ def test_another_table_under_a_known_name(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_beyond_window": "many"}, "num_beyond_window 'many': of 4 nodes"),
-        ({"num_beyond_window": 5}, "num_beyond_window 5: of 4 nodes"),
-        ({"num_beyond_window": -1}, "num_beyond_window -1: of 4 nodes"),
+        ({"num_beyond_window": "many"}, "num_beyond_window 'many': must be a count of the 4 nodes"),
+        ({"num_beyond_window": 5}, "num_beyond_window 5: must be a count of the 4 nodes"),
+        ({"num_beyond_window": -1}, "num_beyond_window -1: must be a count of the 4 nodes"),
         ({"num_beyond_window": True}, "num_beyond_window True"),
-        ({"cost": {"seconds": []}}, "cost.seconds []: no object"),
-        ({"cost": {"seconds": {"embed": "1"}}}, "cost: embed '1': no number"),
-        ({"cost": {"flops": float("nan")}}, "cost: flops nan: no number"),
-        ({"cost": {"embedder_tokens": 0.5}}, "cost: embedder_tokens 0.5: no number"),
-        ({"cost": {"dollars": -1}}, "cost: dollars -1: no number"),
+        ({"cost": {"seconds": []}}, "cost.seconds []: must be a JSON object"),
+        ({"cost": {"seconds": {"embed": "1"}}}, "cost: embed '1': not a possible cost"),
+        ({"cost": {"flops": float("nan")}}, "cost: flops nan: not a possible cost"),
+        ({"cost": {"embedder_tokens": 0.5}}, "cost: embedder_tokens 0.5: not a possible cost"),
+        ({"cost": {"dollars": -1}}, "cost: dollars -1: not a possible cost"),
     ],
 )
 def test_odd_counts_that_are_signed_are_refused(tmp_path, changes, message):
@@ -179,7 +179,7 @@ def test_a_corpus_that_is_being_saved_is_told_by_whom(tmp_path):
 def test_a_link_beside_is_not_followed(tmp_path):
     (tmp_path / "mine" / "new").mkdir(parents=True)
     (tmp_path / ".save-c").symlink_to(tmp_path / "mine")
-    with pytest.raises(UsageError, match=".save-c: is a link, and in the way"):
+    with pytest.raises(UsageError, match=".save-c: is a link, but its name is needed"):
         save_corpus(embedded(), tmp_path / "c")
     assert (tmp_path / "mine" / "new").is_dir()
 
@@ -202,7 +202,7 @@ def test_refusals(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note").write_text("")
     for name, message in (("file", "is a file"), ("full", "is not empty")):
-        with pytest.raises(UsageError, match=f"{name}: {message}: give a folder that is empty or not there yet"):
+        with pytest.raises(UsageError, match=f"{name}: {message}; give a folder that is empty or does not exist"):
             save_corpus(lines_corpus("a"), tmp_path / name)
     with pytest.raises(UsageError, match="cannot be made"):
         save_corpus(lines_corpus("a"), tmp_path / "file" / "below")
@@ -210,7 +210,7 @@ def test_refusals(tmp_path):
     with pytest.raises(InputError, match="its vectors have no fingerprint"):
         save_corpus(unknown, tmp_path / "c")
     strange = replace(lines_corpus("a"), documents=(Document("a.txt", "a", {"made": object()}),))
-    with pytest.raises(InputError, match=r"document 'a.txt': metadata\['made'\] cannot be written as JSON"):
+    with pytest.raises(InputError, match=r"document 'a.txt': metadata\['made'\] cannot be stored exactly as JSON"):
         save_corpus(strange, tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
@@ -222,13 +222,13 @@ class _Text(str):
 @pytest.mark.parametrize(
     ("value", "place"),
     [
-        ({"a": {1: "one"}}, r"metadata\['a'\].*its key 1"),
-        ({1: "one"}, "metadata .*its key 1"),
+        ({"a": {1: "one"}}, r"metadata\['a'\].*key 1"),
+        ({1: "one"}, "metadata .*key 1"),
         ({"a": [0, np.float64(1.5)]}, r"metadata\['a'\]\[1\].*numpy.float64"),
         ({"a": np.int64(1)}, r"metadata\['a'\].*numpy.int64"),
         ({"a": (float("nan"),)}, r"metadata\['a'\]\[0\].*nan is not finite"),
         ({"a": _Text("b")}, r"metadata\['a'\].*_Text"),
-        ({"a": {"$tuple": [1]}}, r"metadata\['a'\].*its key '\$tuple'"),
+        ({"a": {"$tuple": [1]}}, r"metadata\['a'\].*key '\$tuple'"),
     ],
 )
 def test_metadata_that_would_come_back_as_others_are_refused(tmp_path, value, place):
@@ -238,7 +238,7 @@ def test_metadata_that_would_come_back_as_others_are_refused(tmp_path, value, pl
     assert list(tmp_path.iterdir()) == []
     endless: dict = {}
     endless["a"] = [endless]
-    with pytest.raises(InputError, match="metadata hold themselves"):
+    with pytest.raises(InputError, match="metadata contain themselves"):
         save_corpus(replace(corpus, documents=(Document("a.txt", "a", endless),)), tmp_path / "c")
 
 

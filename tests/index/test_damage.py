@@ -55,9 +55,9 @@ def test_what_was_changed_is_named_and_mended_alone(notes, name):
     assert info.damaged == ("notes/a.md",) and not info.is_whole
     assert [one.id for one in info.documents] == ["notes/b.md", "notes/c.md"] and info.dim == 8
     said = (
-        "1 documents are not listed" if name == "lost in the ledger" else r"document notes/.\.md: altered since it was"
+        "1 documents are not listed" if name == "lost in the ledger" else r"document notes/.\.md: changed since it was"
     )
-    with pytest.raises(InputError, match=f"i: {said}.*; `qrag index info i --verify` names what is damaged"):
+    with pytest.raises(InputError, match=f"i: {said}.*; name the damage with `qrag index info i --verify`"):
         load_index("i")
     changes = update("i", notes, make=maker(log="log"))
     assert changes.mended == ("notes/a.md",) and changes.num_same == 2
@@ -112,7 +112,7 @@ def test_a_catalogue_that_is_replaced_while_it_is_read_is_read_again(notes, monk
     monkeypatch.setattr("qrag_jax.index.load.identity", lambda folder: next(found))
     assert len(load_index("i").documents) == 3
     monkeypatch.setattr("qrag_jax.index.load.identity", lambda folder: object())
-    with pytest.raises(InputError, match="i: is written anew again and again: try again when that has ended"):
+    with pytest.raises(InputError, match="i: was rewritten 3 times during the read"):
         load_index("i")
 
 
@@ -133,7 +133,7 @@ def test_nothing_is_left_of_what_was_removed(notes, what):
 def test_a_damaged_schema_is_said(notes, new):
     path = Path("i/catalogue.sqlite")
     path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", new))
-    with pytest.raises(InputError, match="i/catalogue.sqlite: damaged .*; if neither can, remove the folder"):
+    with pytest.raises(InputError, match="i/catalogue.sqlite: damaged .*; if neither works, remove the folder"):
         load_index("i")
     check_that_it_is_beyond_mending(notes)
 
@@ -147,7 +147,7 @@ def test_of_a_catalogue_that_was_cut_off_nobody_is_sent_around_in_circles(notes,
 def check_that_it_is_beyond_mending(notes):
     """What the advice of others leads to says so, and leads nowhere but out."""
     for look in (lambda: index_info("i", verify=True), lambda: update("i", notes)):
-        with pytest.raises(InputError, match="i/catalogue.sqlite: damaged, cut off or not.*: remove the f") as said:
+        with pytest.raises(InputError, match="i/catalogue.sqlite: damaged, or not written.*; remove the f") as said:
             look()
         assert "qrag index" not in str(said.value)
 
@@ -161,7 +161,7 @@ def test_another_name_of_a_column_costs_every_vector_and_no_more(notes):
 
 
 def test_what_is_no_index_is_said(notes, tmp_path):
-    with pytest.raises(UsageError, match=r"notes: not an index \(no index.json in it\); make one with `qrag index bui"):
+    with pytest.raises(UsageError, match=r"notes: not an index \(no index.json in it\); build one with `qrag index"):
         load_index("notes")
     with pytest.raises(UsageError, match=r"none: not an index \(no such folder\)"):
         index_info("none")
@@ -169,7 +169,7 @@ def test_what_is_no_index_is_said(notes, tmp_path):
     with pytest.raises(InputError, match="i/catalogue.sqlite: damaged"):
         load_index("i")
     Path("i/catalogue.sqlite").unlink()
-    with pytest.raises(InputError, match="i/catalogue.sqlite: no such file: copy the index again"):
+    with pytest.raises(InputError, match="i/catalogue.sqlite: no such file; copy the index again"):
         load_index("i")
 
 
@@ -177,13 +177,13 @@ def test_a_newer_format_is_said(notes):
     with closing(sqlite3.connect("i/catalogue.sqlite")) as connection:
         connection.execute("PRAGMA user_version = 9")
     with pytest.raises(
-        InputError, match="catalogue.sqlite: has format 9, this version of qrag_jax reads 1 and 2: update"
+        InputError, match="catalogue.sqlite: has format 9, this version of qrag_jax reads 1 and 2; update"
     ):
         load_index("i")
     about = json.loads(Path("i/index.json").read_text())
     Path("i/index.json").write_text(json.dumps(about | {"format": 5}))
     with pytest.raises(
-        InputError, match="index.json: format 5, this version of qrag_jax reads 1 and 2 and 3 and 4: update"
+        InputError, match="index.json: format 5, this version of qrag_jax reads 1 and 2 and 3 and 4; update"
     ):
         load_index("i")
 
@@ -191,14 +191,14 @@ def test_a_newer_format_is_said(notes):
 def test_altered_settings_are_said(notes):
     text = Path("i/index.json").read_text()
     Path("i/index.json").write_text(text.replace('"max_tokens": 20', '"max_tokens": 21'))
-    with pytest.raises(InputError, match=r"i/index.json: altered since it was written \(its sha256 differs\)"):
+    with pytest.raises(InputError, match=r"i/index.json: changed since it was written \(its sha256 differs\)"):
         load_index("i")
 
 
 def test_the_index_json_of_something_else_is_left_alone(notes):
     Path("site").mkdir()
     Path("site/index.json").write_text('{"pages": ["a.html"]}')
-    with pytest.raises(UsageError, match="site: is no index, its index.json is of something else; give another folder"):
+    with pytest.raises(UsageError, match="site: not an index; its index.json belongs to another program"):
         update("site", notes)
     assert [path.name for path in Path("site").iterdir()] == ["index.json"]
 
@@ -208,7 +208,7 @@ def test_settings_that_may_not_be_read_are_said(notes, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(settings, "read_json", refuse)
-    with pytest.raises(InputError, match=r"i/index.json: cannot be read \(Permission denied\); change its rights"):
+    with pytest.raises(InputError, match=r"i/index.json: cannot be read \(Permission denied\); change its permissions"):
         load_index("i")
 
 

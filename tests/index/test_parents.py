@@ -128,7 +128,7 @@ def test_damage_is_mended_in_the_same_form(notes):
 
 def test_another_way_is_refused(notes):
     build("i", notes, name="mean")
-    with pytest.raises(UsageError, match=r"made with strategy='levels' .* parents='mean', and .*'best_child' is asked"):
+    with pytest.raises(UsageError, match=r"made with strategy='levels' .* parents='mean', not with .*'best_child'"):
         build("i", notes, name="best_child")
     assert read_settings("i").parents == ParentsSetting("mean")
 
@@ -137,9 +137,9 @@ def test_another_way_is_refused(notes):
     ("name", "run", "message"),
     [
         ("median", "", "parents 'median': choose one of best_child, mean"),
-        ("summary", "", "not of an index, whose documents change"),
-        ("compressor", "", "a compressor has a run"),
-        ("mean", "runs/c", "a compressor has a run"),
+        ("summary", "", "an index can change"),
+        ("compressor", "", "a run goes with compressor"),
+        ("mean", "runs/c", "a run goes with compressor"),
     ],
 )
 def test_ways_that_are_none(name, run, message):
@@ -148,5 +148,5 @@ def test_ways_that_are_none(name, run, message):
 
 
 def test_parents_belong_to_levels():
-    with pytest.raises(UsageError, match="has parents, and no levels"):
+    with pytest.raises(UsageError, match="has parents, but no levels"):
         IndexSettings(ChunkConfig(), "hashes", parents=ParentsSetting())

@@ -82,9 +82,9 @@ def test_what_is_missing_or_other_is_refused(notes):
     assert (error.value.field, error.value.value) == ("shard", 4)
     for shard in (0, 2):
         build(notes, shard)
-    with pytest.raises(UsageError, match=r"i: of 4 shards, 1, 3 are not finished: build them first"):
+    with pytest.raises(UsageError, match=r"i: of 4 shards, 1, 3 are not finished; build them first"):
         merge_shards(Path("i"))
-    with pytest.raises(UsageError, match=r"i: was begun with other shards \(.-of-4\)"):
+    with pytest.raises(UsageError, match=r"i: has shards of another number \(.-of-4\)"):
         build(notes, 0, 2)
     for shard in (1, 3):
         build(notes, shard, make=maker("others"))
@@ -94,14 +94,14 @@ def test_what_is_missing_or_other_is_refused(notes):
 
 def test_an_index_that_is_there_takes_no_shards(notes):
     update("i", notes)
-    with pytest.raises(UsageError, match="i: is an index already; shards make a new one"):
+    with pytest.raises(UsageError, match="i: is already an index; shards need a new folder"):
         build(notes, 0)
 
 
 def test_an_index_is_not_written_beside_shards_that_wait_for_their_merge(notes):
     for shard in range(2):
         build(notes, shard, 2)
-    with pytest.raises(UsageError, match="i: has shards that are not joined: `qrag index merge i` first, or remove"):
+    with pytest.raises(UsageError, match="i: has shards that are not merged; run `qrag index merge i` first"):
         update("i", notes)
     assert not Path("i/index.json").exists() and merge_shards(Path("i")) == 9
 
@@ -113,7 +113,7 @@ def test_a_merge_does_not_call_the_chunks_of_an_index_those_of_its_shards(notes)
         update("there", notes, make=maker(made) if made else maker(), settings=own)
         Path("i/shards").rename("there/shards")
         before = Path("there/index.json").read_bytes()
-        with pytest.raises(UsageError, match="there: is an index already, made with strategy.* or another enc"):
+        with pytest.raises(UsageError, match="there: is already an index, made with strategy.* or another enc"):
             merge_shards(Path("there"))
         assert Path("there/index.json").read_bytes() == before
         Path("there/shards").rename("i/shards")

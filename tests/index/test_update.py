@@ -107,12 +107,12 @@ def test_an_empty_folder_removes_nothing(notes):
     assert (changes.removed, changes.kept) == ((), ("more/x.md",))
     shutil.rmtree(notes)
     Path(notes).mkdir()
-    with pytest.raises(UsageError, match="no file to read was found, so nothing is changed"):
+    with pytest.raises(UsageError, match="found no file to read, so nothing was changed"):
         update("i", notes, more)
     assert len(load_index("i").documents) == 4
 
 
-@pytest.mark.parametrize("how", ["emptied", "a link now", "a link to nothing"])
+@pytest.mark.parametrize("how", ["emptied", "a link now", "a dangling link"])
 def test_a_folder_in_a_folder_that_is_not_there_today_removes_nothing(notes, how):
     """A disk below the path that was named, which is not mounted, and links that are not followed this time."""
     write_notes("notes/disk/deep", x="Another text.")
@@ -122,7 +122,7 @@ def test_a_folder_in_a_folder_that_is_not_there_today_removes_nothing(notes, how
         Path("notes/disk").mkdir()
     else:
         Path("notes/disk").symlink_to("../away" if how == "a link now" else "../nowhere")
-    with read_with(follow_links=how == "a link to nothing"):
+    with read_with(follow_links=how == "a dangling link"):
         changes = update("i", notes)
     assert (changes.removed, changes.kept) == ((), ("notes/disk/deep/x.md",))
     Path("notes/disk").rmdir() if how == "emptied" else Path("notes/disk").unlink()
@@ -265,7 +265,7 @@ def test_a_text_that_may_be_in_another_encoding_than_before_is_asked_about(notes
     for _ in range(2):
         changes = update("i", notes)
         assert changes.kept == ("notes/d.md",)
-        assert changes.failed[0].reason.startswith("was read as iso8859-1 before and looks like UTF-8 now: name its ")
+        assert changes.failed[0].reason.startswith("was read as iso8859-1 before, but looks like UTF-8 now; name its ")
         assert load_index("i").by_id["notes/d.md"].text == text
     assert update("i", "notes/d.md", mirror=False, encoding="utf-8").num_read == 1
     assert update("i", notes, make=never).num_same == 4 and load_index("i").by_id["notes/d.md"].text == text
@@ -294,7 +294,7 @@ def test_removing_takes_folders_and_files(notes):
     update("i", notes)
     assert remove_documents(Path("i"), ["notes/deep", "notes/b.md"]) == ("notes/deep/x.md", "notes/b.md")
     assert [document.id for document in load_index("i").documents] == ["notes/a.md", "notes/c.md"]
-    with pytest.raises(UsageError, match="note: no document of the index i"):
+    with pytest.raises(UsageError, match="note: not in the index i"):
         remove_documents(Path("i"), ["note"])
 
 
@@ -306,18 +306,20 @@ def test_the_index_is_no_part_of_what_it_holds(notes):
 
 def test_a_place_with_something_else_is_refused(notes):
     write_notes("other", x="A text.")
-    with pytest.raises(UsageError, match=r"other: is a folder with other things in it \(x.md\)"):
+    with pytest.raises(UsageError, match=r"other: contains other files \(x.md\)"):
         update("other", notes)
     with pytest.raises(UsageError, match="is the current folder"):
         update(".", notes)
-    with pytest.raises(UsageError, match="notes/a.md: is no folder"):
+    with pytest.raises(UsageError, match="notes/a.md: is not a folder"):
         update("notes/a.md", notes)
     assert Path("other/x.md").read_text() == "A text."
 
 
 def test_other_settings_and_another_encoder_are_refused(notes):
     update("i", notes)
-    with pytest.raises(UsageError, match="was made with strategy='fixed' max_tokens=20, and the sentences of a run"):
+    with pytest.raises(
+        UsageError, match="was made with strategy='fixed' max_tokens=20, not with the sentences of a run"
+    ):
         update("i", notes, settings=replace(SETTINGS, chunking=None))
     write_notes(notes, a="New words.")
     with pytest.raises(InputError, match=r"index: its vectors were made by the encoder of hashes \(hashes\)"):
@@ -327,9 +329,7 @@ def test_other_settings_and_another_encoder_are_refused(notes):
 
 def test_another_encoder_is_refused_where_nothing_has_changed(notes):
     update("i", notes)
-    with pytest.raises(
-        InputError, match=r"encoder of hashes \(hashes\), that of elsewhere is another one now \(others\)"
-    ):
+    with pytest.raises(InputError, match=r"encoder of hashes \(hashes\), but that of elsewhere differs \(others\)"):
         update("i", notes, make=maker("others"), settings=replace(SETTINGS, model="elsewhere"))
     assert (
         update("i", notes, settings=replace(SETTINGS, model="elsewhere")).num_same == 3

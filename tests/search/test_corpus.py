@@ -129,7 +129,7 @@ def test_nodes_of_a_second_tree_are_counted_from_its_first():
 def test_vectors_of_another_encoder_are_refused_before_a_search():
     corpus = build_corpus(documents(*TEXTS), split_lines, WordEncoder(), encoder="minilm")
     other = WordEncoder("other words")
-    with pytest.raises(InputError, match=r"made by encoder minilm \(words\), the question's has another one"):
+    with pytest.raises(InputError, match=r"made by encoder minilm \(words\), but the question has another one"):
         rank_dense("one", corpus, other)
     assert other.calls == []
 
@@ -141,16 +141,16 @@ def chunk(start=0, end=1, name="a.txt"):
 def test_nodes_that_do_not_stand_where_they_say_are_refused():
     two = documents(*TEXTS)
     for found, nodes, message in [
-        (two, [], "no chunk to search in: give at least one"),
+        (two, [], "no chunk to search; give at least one"),
         (two, [chunk(name="z.txt")], "passage of 'z.txt': there is no such document"),
-        (two, [chunk(end=15)], r"a.txt: passage at \[\(0, 15\)\]: not in its 14 characters; mend the chunker"),
+        (two, [chunk(end=15)], r"a.txt: passage at \[\(0, 15\)\]: not in its 14 characters; fix the chunker"),
         (two, [chunk(name="b.txt"), chunk()], "node 1: of 'a.txt', which comes before 'b.txt'"),
-        ([two[0], two[0]], [chunk()], "document 'a.txt' is there twice"),
+        ([two[0], two[0]], [chunk()], "document 'a.txt': its id occurs twice"),
     ]:
         with pytest.raises(InputError, match=message):
             corpus_of(found, nodes)
     for spans in [((0, 99),), ((-1, 2),), ((3, 3),), ((4, 2),), ((4, 6), (0, 2)), ()]:
-        with pytest.raises(InputError, match=r"a.txt: passage at .*: not in its 14 characters; mend the chunker"):
+        with pytest.raises(InputError, match=r"a.txt: passage at .*: not in its 14 characters; fix the chunker"):
             check_place(two[0], "a.txt", spans)
 
 
@@ -159,16 +159,16 @@ def test_vectors_and_trees_that_are_not_those_of_the_nodes_are_refused():
     for vectors, message in [
         (np.ones((3, 2), np.float32), r"vectors float32 \[3, 2\]: expected float32 \[4, dim\]"),
         (np.ones((4, 2)), "vectors float64"),
-        (np.array([[1], [2], [np.inf], [3]], np.float32), "vector of node 2: not finite; mend the encoder"),
+        (np.array([[1], [2], [np.inf], [3]], np.float32), "vector of node 2: not finite; fix the encoder"),
     ]:
         with pytest.raises(InputError, match=message):
             replace(corpus, vectors=vectors)
-    with pytest.raises(InputError, match=r"node 0: the corpus has 4 nodes of 0 trees"):
+    with pytest.raises(InputError, match=r"node 0: not in the 4 nodes and 0 trees"):
         corpus.tree_of(0)
     trees = tree_corpus(documents(TEXTS[0]), [make_tree()], count)
     with pytest.raises(InputError, match="a.txt: its nodes are not those of its tree"):
         Corpus(trees.documents, trees.nodes[1:], trees=trees.trees)
-    with pytest.raises(InputError, match="1 trees of 2 documents"):
+    with pytest.raises(InputError, match="1 trees for 2 documents"):
         tree_corpus(documents(*TEXTS), [make_tree()], count)
     with pytest.raises(InputError, match="document_id"):
         tree_corpus([Document("z", TEXTS[0])], [make_tree()], count)

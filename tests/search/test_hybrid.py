@@ -190,15 +190,15 @@ def test_refusals():
         make_single_step("hybrid")
     with pytest.raises(UsageError, match="retriever 'nearest': choose one of hybrid, dense, bm25"):
         make_single_step("nearest", embed)
-    with pytest.raises(InputError, match="corpus: has no vectors: build it with an encoder, or search it by words"):
+    with pytest.raises(InputError, match="corpus: has no vectors; build it with an encoder, or search it by words"):
         rank_dense("key", corpus_of(TEXTS, None), embed)
-    with pytest.raises(InputError, match="a vector of 2 components, those of the corpus have 5"):
+    with pytest.raises(InputError, match="its vector has 2 components, those of the corpus have 5"):
         rank_dense("key", CORPUS, lambda texts: np.ones((1, 2), np.float32))
     with pytest.raises(InputError, match=r"embedder: gave \(2, 5\) for 1 texts"):
         rank_dense("key", CORPUS, lambda texts: np.ones((2, 5), np.float32))
     for weight in (-0.1, 1.1, np.nan):
-        with pytest.raises(UsageError, match="weight .*: the share of the words, from 0 to 1"):
+        with pytest.raises(UsageError, match="weight .*: must be a share from 0 to 1"):
             rank_hybrid("key", CORPUS, embed, weight=weight)
     for constant in (-1.0, np.inf, np.nan):
-        with pytest.raises(UsageError, match="constant .*: a finite number, 0 or more"):
+        with pytest.raises(UsageError, match="constant .*: must be finite and at least 0"):
             fuse([ranked([0])], constant)

@@ -25,7 +25,7 @@ def test_a_place_between_two_sentences_belongs_to_the_next_one():
 
 @pytest.mark.parametrize("offset", [-1, len(TEXT)])
 def test_a_place_outside_of_the_text_is_refused(offset):
-    with pytest.raises(UsageError, match=rf"note 'x': at character {offset} of a text of {len(TEXT)}"):
+    with pytest.raises(UsageError, match=rf"note 'x': character {offset} is not in a text of {len(TEXT)}"):
         insert_notes(TEXT, [(offset, "x")])
 
 
@@ -39,7 +39,7 @@ def test_notes_take_room_in_their_turn():
 def test_offsets_of_a_chunk_of_several_spans():
     spans = [(10, 15), (20, 22)]
     assert [offset_in_chunk(spans, offset) for offset in (10, 14, 20, 21)] == [0, 4, 6, 7]
-    with pytest.raises(UsageError, match="character 15 of the document: outside"):
+    with pytest.raises(UsageError, match="character 15 of the document: not in"):
         offset_in_chunk(spans, 15)
 
 

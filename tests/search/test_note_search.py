@@ -146,7 +146,7 @@ def test_only_chunks_that_got_a_note_are_embedded():
 def test_a_chunk_that_its_notes_take_beyond_the_window_is_warned_of(mode):
     length = count(TEXTS[1]) + count(FILM.text)
     assert ranks("film", noted(FILM), Cutting(length), mode=mode) == ranks("film", noted(FILM), mode=mode)
-    with pytest.warns(UserWarning, match="longer than the encoder reads"):
+    with pytest.warns(UserWarning, match="exceed the encoder's window"):
         ranks("film", noted(FILM), Cutting(length - 1), mode=mode)
     assert ranks("film", noted(FILM), Cutting(1)) == ranks("film", noted(FILM))  # best_of embeds the question alone
 
@@ -343,8 +343,8 @@ def test_inserted_notes_keep_the_cap():
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"answering": "c9"}, "note 0 .*: its answering chunk 'c9' is no leaf of the corpus"),
-        ({"asking": "c9"}, "its asking chunk 'c9' is no leaf"),
+        ({"answering": "c9"}, "note 0 .*: its answering chunk 'c9' is not a leaf of the corpus"),
+        ({"asking": "c9"}, "its asking chunk 'c9' is not a leaf"),
         ({"evidence": (0, 99)}, r"\[0, 99\) is not in its answering chunk at"),
         ({"evidence": (4, 4)}, r"\[4, 4\) is not in its answering chunk"),
         ({"quote": "Lee has no key"}, "'1' has 'Lee has a key.' at .*, not 'Lee has no key'; the document has changed"),
@@ -365,7 +365,7 @@ def test_a_note_that_does_not_prove_itself_is_refused(change, message):
         ({"max_share": float("nan")}, "max_share nan"),
         ({"seed": -1}, "seed -1: at least 0"),
         ({"words_weight": 1.5}, "words_weight 1.5"),
-        ({"mode": "walk", "words_weight": 0.5}, "walk is an order without scores"),
+        ({"mode": "walk", "words_weight": 0.5}, "walk gives no scores"),
     ],
 )
 def test_bad_settings_are_refused(config, message):
@@ -377,7 +377,7 @@ def test_vectors_of_another_encoder_are_refused():
     def wider(texts):
         return np.ones((len(texts), 7), np.float32)
 
-    with pytest.raises(InputError, match="a vector of 7 components, those of the corpus have 5"):
+    with pytest.raises(InputError, match="its vector has 7 components, those of the corpus have 5"):
         rank_noted("film", noted(FILM), wider)
     with pytest.raises(InputError, match="notes: vectors of 7 components, those of the corpus have 5"):
         note_corpus(corpus_of(), [FILM], wider, count)
@@ -399,7 +399,7 @@ def test_a_retriever_without_notes_gives_what_it_gives_alone(name, mode):
 
 
 def test_a_retriever_is_that_of_its_corpus():
-    with pytest.raises(UsageError, match="notes: of another corpus than the one to be searched"):
+    with pytest.raises(UsageError, match="notes: belong to another corpus"):
         make_noted_retrieve("dense", noted(FILM), embed, "best_of")("film", corpus_of(), 1)
     with pytest.raises(UsageError, match="retriever hybrid: needs an embedder"):
         make_noted_retrieve("hybrid", noted(FILM), None, "best_of")

@@ -1,1 +1,1 @@
-"""What a language model is given to read of the hits, and the citations of its answer."""
+"""The context for a language model, and the citations of its answer."""

@@ -1,15 +1,15 @@
-"""Whole sections in place of their retrieved leaves, while a budget holds: Auto-Merge (HiChunk, Algorithm 2).
+"""Replaces retrieved leaves by whole sections while a budget allows it: Auto-Merge (HiChunk, Algorithm 2).
 
-Leaves are taken best first. After each, the tree is climbed: a parent p takes the place of all that is retrieved under
-it where all of these hold, len() being tokens, N what is retrieved, T the budget and T_used what of it N takes:
+Leaves are taken best first. After each, the search climbs the tree: a parent p replaces everything retrieved under it
+if all of these conditions are true. len() counts tokens, N is what is retrieved, T the budget, T_used the tokens of N:
 
     (1) siblings    |N and children(p)| >= 2
     (2) share       sum of len(n), n in N and children(p)  >=  theta * (1 + T_used / T) * len(p)
     (3) room        len(p) - sum of len(n), n in N under p at any depth  <=  T - T_used
 
-T_used counts after the leaf was added, so with theta = 1/3 the share that is asked for goes from 1/3 to 2/3 as the
-budget fills. What a prompt writes around a passage (`Budget.overhead`) counts in (3) and in T_used; a parent that
-takes the place of several passages gives it back.
+T_used counts after the leaf was added, so with theta = 1/3 the required share goes from 1/3 to 2/3 as the budget fills.
+The tokens that a prompt adds around a passage (`Budget.overhead`) count in (3) and in T_used; a parent that replaces
+several passages frees those of all but one.
 """
 
 from array import array
@@ -36,15 +36,15 @@ from qrag_jax.types import InputError, check_fields
 
 @dataclass(frozen=True)
 class MergeRules:
-    """Which conditions of the module count, and in which order passages stand.
+    """Which conditions of the module apply, and the order of passages.
 
     Attributes:
         siblings: condition (1).
         share: condition (2).
-        room: condition (3). Without it a section that is too large is taken all the same and cut at the budget, so that
-            leaves near its end may be lost: for measuring what (3) is worth.
-        theta: of condition (2), in [0, 1]: what is asked for at an empty context; twice as much at a full one.
-        order: of the passages: of the corpus, or best first, a section standing where its best leaf stood.
+        room: condition (3). Without it a section that is too large is still taken and cut at the budget, which may lose
+            leaves near its end; for measuring the effect of (3).
+        theta: of condition (2), in [0, 1]: the required share at an empty context; it doubles at a full one.
+        order: of the passages: as in the corpus, or best first, with a section in the place of its best leaf.
 
     Raises:
         UsageError: theta is out of range.
@@ -61,24 +61,23 @@ class MergeRules:
 
 
 def merge_context(corpus: Corpus, ranked: Ranked, budget: Budget, rules: MergeRules | None = None) -> Context:
-    """Takes the best leaves until one does not fit, and sections in place of their leaves where the rules allow it.
+    """Takes the best leaves until one does not fit, and replaces them by sections where the rules allow it.
 
-    A leaf that a section holds already is skipped and costs nothing. No passage holds another, so no character is there
-    twice, and all leaves that were taken are in some passage. Tokens of a node are counted once. Takes time in
-    proportion to leaves times depth. Passages have no notes.
+    A leaf in a section that was taken is skipped and costs nothing. No passage contains another, so no character is
+    repeated, and every leaf taken is in some passage. Tokens of a node are counted once. Time is proportional to leaves
+    times depth. Passages have no notes.
 
     Args:
         corpus: with trees.
         ranked: its leaves, best first.
-        budget: how much may be taken; it is never exceeded.
+        budget: most tokens; never exceeded.
         rules: None is all three conditions with theta 1/3.
 
     Returns:
-        The passages; of a section score and rank are those of the best leaf under it.
+        The passages; a section has the score and rank of the best leaf under it.
 
     Raises:
-        InputError: the corpus has no trees, a ranked node is no leaf of one, or the best leaf alone is larger than the
-            budget.
+        InputError: the corpus has no trees, a ranked node is not a leaf, or the best leaf alone exceeds the budget.
     """
     check_trees(corpus)
     rules, retrieved = rules or MergeRules(), _Retrieved(corpus, budget)
@@ -104,7 +103,7 @@ def merge_context(corpus: Corpus, ranked: Ranked, budget: Budget, rules: MergeRu
         for _, tree in sorted(retrieved.trees.items(), key=lambda item: item[0])
         for node, rank in tree.retrieved()
     )
-    passages = [  # in document order, so that most numbers hold
+    passages = [  # in document order, so most numbers are already right
         make_passage(corpus, node, rank, float(ranked.scores[rank - 1]), budget, tree.tokens(node), number)
         for number, (tree, node, rank) in enumerate(nodes, start=1)
     ]
@@ -117,22 +116,22 @@ def check_trees(corpus: Corpus) -> None:
     """Refuses a corpus whose documents have no trees."""
     if not corpus.trees:
         raise InputError(
-            "corpus: its documents have no trees to merge passages by: keep them as trees of their sections (`qrag "
-            "index build INDEX PATHS --strategy tree`, or `tree_corpus`), or do not merge"
+            "corpus: its documents have no trees to merge passages by; build the index with trees (`qrag index build "
+            "INDEX PATHS --strategy tree`, or `tree_corpus`), or do not merge"
         )
 
 
 class _Tree:
-    """What is retrieved of one document; nodes are those of the corpus, arrays go by the node's number in its tree.
+    """What is retrieved of one document. Nodes are those of the corpus; arrays use the numbers of its tree.
 
-    They are C arrays: lists of numbers would take eight times as much of the processor's caches.
+    The arrays are C arrays, because lists of numbers would take eight times as much of the processor's caches.
 
     Attributes:
-        first: node of the corpus that is its root.
-        parents: of each node its parent's number, -1 of the root.
-        ranks: of a retrieved node the rank of the best leaf under it; 0 of others.
-        under: of each node the cost of what is retrieved under it.
-        num_children, share: of each node how many children are retrieved, and their tokens.
+        first: node of the corpus that is the root.
+        parents: number of the parent of each node, -1 for the root.
+        ranks: for a retrieved node, the rank of the best leaf under it; 0 for others.
+        under: for each node, the cost of what is retrieved under it.
+        num_children, share: for each node, the number of retrieved children, and their tokens.
     """
 
     __slots__ = ("_budget", "_corpus", "_tokens", "first", "num_children", "parents", "ranks", "share", "tree", "under")
@@ -148,34 +147,34 @@ class _Tree:
         self._tokens = array("i", known if budget.count is None else b"\xff" * len(zeros))  # -1: not counted yet
 
     def tokens(self, node: int) -> int:
-        """Tokens of a node's text, counted when first asked for."""
+        """Tokens of a node's text, counted at first use."""
         number = node - self.first
         if self._tokens[number] < 0:
             self._tokens[number] = self._budget.tokens(self._corpus.texts[node])
         return self._tokens[number]
 
     def cost(self, node: int) -> int:
-        """Tokens that it takes as a passage."""
+        """Tokens of a node as a passage."""
         return self.tokens(node) + self._budget.overhead
 
     def stop(self, node: int) -> int:
-        """One behind the last node under a node, which is a leaf."""
+        """One after the last node under a node; that last node is a leaf."""
         _, stop = self.tree.leaf_range(node - self.first)
         return self.first + int(self.tree.leaves[stop - 1]) + 1
 
     def retrieved(self) -> Iterator[tuple[int, int]]:
-        """(node, rank) of those that are retrieved."""
+        """(node, rank) of the retrieved nodes."""
         return ((self.first + number, rank) for number, rank in enumerate(self.ranks) if rank)
 
 
 class _Retrieved:
-    """The nodes that are retrieved, none under another.
+    """The retrieved nodes, none of them under another.
 
     Attributes:
-        used: tokens of all of them, with what is written around each.
-        most: tokens that there may be.
-        covered: of each node of the corpus 1 where it, or a section around it, is retrieved.
-        trees: those that were looked at, by the number of their document.
+        used: tokens of all of them, with those around each.
+        most: limit of these tokens.
+        covered: for each node of the corpus, 1 if it or a section around it is retrieved.
+        trees: those used so far, by the number of their document.
         last: the node that was retrieved last.
     """
 
@@ -192,7 +191,7 @@ class _Retrieved:
         return self.trees[document]
 
     def put(self, tree: _Tree, node: int, rank: int) -> int:
-        """Retrieves a node in the place of what is retrieved under it; gives its parent, -1 of a root."""
+        """Retrieves a node and drops what is retrieved under it; returns its parent, -1 for a root."""
         number = node - tree.first
         change = tree.cost(node) - tree.under[number]
         self.used += change
@@ -210,7 +209,7 @@ class _Retrieved:
         return tree.first + parent
 
     def merge(self, tree: _Tree, parent: int) -> int:
-        """Retrieves a section in the place of all that is retrieved under it; gives its own parent, -1 of a root."""
+        """Replaces everything retrieved under a section by the section; returns its parent, -1 for a root."""
         stop = tree.stop(parent)
         own = slice(parent - tree.first, stop - tree.first)
         best = min(rank for rank in tree.ranks[own] if rank)
@@ -220,7 +219,7 @@ class _Retrieved:
 
 
 def _allowed(retrieved: _Retrieved, tree: _Tree, parent: int, rules: MergeRules) -> bool:
-    """Whether a section may take the place of what is retrieved under it: the conditions of the module."""
+    """Whether a section may replace what is retrieved under it: the conditions of the module."""
     used, most, number = retrieved.used, retrieved.most, parent - tree.first
     if used >= most or (rules.siblings and tree.num_children[number] < 2):
         return False
@@ -230,7 +229,7 @@ def _allowed(retrieved: _Retrieved, tree: _Tree, parent: int, rules: MergeRules)
 
 
 def _within(passages: list[Passage], budget: Budget, retrieved: _Retrieved) -> list[Passage]:
-    """The passages, the section that was taken without regard to the room cut to what the others leave."""
+    """The passages, with the section that ignored the room cut to what the others leave."""
     over = retrieved.used - budget.max_tokens
     if over <= 0:
         return passages
@@ -241,13 +240,13 @@ def _within(passages: list[Passage], budget: Budget, retrieved: _Retrieved) -> l
 
 
 def _check_leaves(corpus: Corpus, nodes: Int[np.ndarray, " k"]) -> None:
-    """Refuses what cannot be merged."""
+    """Refuses nodes that cannot be merged."""
     outside = (nodes < 0) | (nodes >= len(corpus))
     if outside.any():
-        corpus.tree_of(int(nodes[np.argmax(outside)]))  # says so
+        corpus.tree_of(int(nodes[np.argmax(outside)]))  # raises
     leaves = corpus.leaves
     wrong = leaves[np.minimum(np.searchsorted(leaves, nodes), len(leaves) - 1)] != nodes
     if wrong.any():
         node = int(nodes[np.argmax(wrong)])
         name = corpus.nodes[node].document_id
-        raise InputError(f"node {node} of {name}: holds other nodes: rank leaves alone (`Corpus.leaves`)")
+        raise InputError(f"node {node} of {name}: has children; rank only leaves (`Corpus.leaves`)")

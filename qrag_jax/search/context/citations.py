@@ -1,9 +1,9 @@
-"""Citations `[1]` in an answer: which passages or notes they name, checked to stand where they are said to stand.
+"""Citations `[1]` in an answer: the passages or notes that they name, checked against the documents.
 
-That a passage is cited says that it exists, not that it holds what the answer says of it.
+A citation shows that the passage exists, not that it supports the answer.
 
-Not all that stands in brackets cites: `array[0]` and `[2019]` are text. A bracket cites where each of its numbers may
-be meant as a passage's: from 1 on, and up to 99 or ten times as many as there are passages, whichever is more.
+Not every bracket cites: `array[0]` and `[2019]` are text. A bracket cites if each of its numbers could be that of a
+passage: from 1 up to 99, or up to ten times the number of passages if that is more.
 """
 
 import re
@@ -17,7 +17,7 @@ from qrag_jax.search.corpus import check_place
 from qrag_jax.search.note_texts import GivenNote, check_given
 from qrag_jax.types import Document, InputError, Span
 
-_NUMBER = r"\d{1,6}"  # longer ones are no numbers of passages
+_NUMBER = r"\d{1,6}"  # longer ones are not numbers of passages
 _PART = rf"{_NUMBER}(?:\s*[-\u2013]\s*{_NUMBER})?"
 # [1], [1, 3], [2-4]
 _CITATION = re.compile(rf"\[\s*({_PART}(?:\s*[,;]\s*{_PART})*)\s*\]", re.ASCII)
@@ -28,16 +28,16 @@ _MAX_MEANT, _TIMES_MEANT = 99, 10
 
 @dataclass(frozen=True)
 class Citation:
-    """A passage that an answer cites; or a note, by the place that proves it.
+    """A passage that an answer cites, or the evidence of a note.
 
     Attributes:
         number: as the answer cites it.
         document_id: of its document.
         spans: half-open character offsets into the document's text, checked.
         line: the 1-based line on which it begins.
-        text: of the passage, or of the note's place.
-        page: the 1-based page on which it begins; None where the document has none.
-        note: what the note says; None of a passage.
+        text: of the passage, or of the note's evidence.
+        page: the 1-based page on which it begins; None if the document has no pages.
+        note: the text of the note; None for a passage.
     """
 
     number: int
@@ -50,7 +50,7 @@ class Citation:
 
     @property
     def place(self) -> str:
-        """`file:start-end`; `file:0-9,20-31` of two spans."""
+        """`file:start-end`; `file:0-9,20-31` for two spans."""
         return f"{self.document_id}:{','.join(f'{start}-{end}' for start, end in self.spans)}"
 
 
@@ -59,8 +59,8 @@ class Cited:
     """What an answer cites.
 
     Attributes:
-        citations: passages and notes that exist, in the order in which the answer first names them.
-        unknown: numbers that may be meant as a passage's (see above) and that nothing has, likewise; made up.
+        citations: existing passages and notes, in the order in which the answer first names them.
+        unknown: made-up numbers, in the same order: they look like citations (see the module), but nothing has them.
     """
 
     citations: tuple[Citation, ...]
@@ -68,15 +68,16 @@ class Cited:
 
 
 def cite(answer: str, context: Context, documents: Sequence[Document]) -> Cited:
-    """Finds the citations of an answer and checks that every one exists.
+    """Finds the citations of an answer and checks that each one exists.
 
     Args:
-        answer: of a model; `[1]`, `[1, 3]`, `[1][3]` and `[2-4]` cite, `[0]` and `[2019]` mostly do not (see above).
+        answer: of a model; `[1]`, `[1, 3]`, `[1][3]` and `[2-4]` cite, `[0]` and `[2019]` mostly do not (see the
+            module).
         context: that the model was given.
         documents: of its passages.
 
     Raises:
-        InputError: a passage or note does not stand in its document where it is said to stand.
+        InputError: the document has other text at the place of a passage or note.
     """
     known: dict[int, Passage | GivenNote] = {one.number: one for one in (*context.passages, *context.notes)}
     by_id = {document.id: document for document in documents}
@@ -91,18 +92,20 @@ def cite(answer: str, context: Context, documents: Sequence[Document]) -> Cited:
 
 
 def make_citation(passage: Passage, document: Document | None) -> Citation:
-    """The citation of a passage, its text compared with the document's."""
+    """The citation of a passage; checks its text against the document."""
     check_place(document, passage.document_id, passage.spans)
     assert document is not None
     if chunk_text(document.text, passage.spans) != passage.text:
-        raise InputError(f"{document.id}: passage at {list(passage.spans)}: the document says something else there")
+        raise InputError(
+            f"{document.id}: passage at {list(passage.spans)}: the document has other text there; search again"
+        )
     start = passage.spans[0][0]
     line, page = line_of(document.text, start), page_of(document, start)
     return Citation(passage.number, passage.document_id, passage.spans, line, passage.text, page)
 
 
 def cite_note(given: GivenNote, documents: Mapping[str, Document]) -> Citation:
-    """The citation of a note: the sentence that it is, or what its answer was read from."""
+    """The citation of a note: its sentence, or the evidence that it was read from."""
     text = check_given(given, documents)
     document_id, span = given.place
     document = documents[document_id]
@@ -111,16 +114,16 @@ def cite_note(given: GivenNote, documents: Mapping[str, Document]) -> Citation:
 
 
 def render(answer: str, cited: Cited, name: Callable[[Citation], str] = lambda citation: citation.place) -> str:
-    """The answer with what its numbers stand for, `[1 a.txt:120-164]`; a made-up one becomes `[7: no such passage]`.
+    """The answer with the place of each number, `[1 a.txt:120-164]`; a made-up one becomes `[7: no such passage]`.
 
-    Brackets that do not cite stay as they are.
+    Brackets that do not cite stay unchanged.
     """
     names = {citation.number: f"[{citation.number} {name(citation)}]" for citation in cited.citations}
     listed = names.keys() | set(cited.unknown)
     parts, done = [], 0
     for match, numbers in _mentions(answer):
         if not listed.issuperset(numbers):
-            continue  # no citation: text
+            continue  # text, not a citation
         parts.append(answer[done : match.start()])
         parts += [names.get(number, f"[{number}: no such passage]") for number in dict.fromkeys(numbers)]
         done = match.end()

@@ -1,6 +1,6 @@
-"""What a language model is given to read: the best chunks that a budget of tokens holds, in document order.
+"""Packs a context: the best chunks that fit a budget of tokens, in document order.
 
-Notes by which a chunk was found stand behind it, apart from the text of its document.
+Notes that brought a chunk in follow it, separate from its text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ Order = Literal["document", "rank"]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text that a model is given, and where it stands.
+    """A text for the model, and its place.
 
     Attributes:
         number: from 1, in the order of the context; what the answer cites.
@@ -27,7 +27,7 @@ class Passage:
         spans: half-open character offsets into the document's text, in order; mostly one.
         text: `chunk_text(document.text, spans)`, exactly.
         num_tokens: of the text.
-        score: by which its node was ranked; of several nodes the best one's.
+        score: of its node; the best one of several nodes.
         rank: of that node, from 1.
         node: its id in the corpus.
     """
@@ -47,11 +47,11 @@ class Context:
     """The passages of one prompt.
 
     Attributes:
-        passages: in document order, or that of their ranks, numbered from 1.
-        num_tokens: of all of them and their notes, with what the prompt writes around each.
+        passages: in document order or by rank, numbered from 1.
+        num_tokens: of all passages and notes, with what the prompt adds around each.
         max_tokens: the budget.
-        num_left_out: nodes that were ranked and did not fit.
-        notes: behind passages, in the order of these.
+        num_left_out: number of ranked nodes that did not fit.
+        notes: after passages, in the order of the passages.
     """
 
     passages: tuple[Passage, ...]
@@ -63,16 +63,16 @@ class Context:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much a model may be given.
+    """The size of a context.
 
     Attributes:
         max_tokens: of all passages together.
-        count: tokens of a text, as the model counts or near it; None goes by what the nodes were counted with.
-        overhead: tokens that the prompt writes around a passage.
-        max_passages: most nodes that are taken; None is no limit.
-        max_notes: most notes behind a passage, whose texts together have no more tokens than it; 0 is none.
-        cut_last: the first node that does not fit is cut to what is left, which fills the budget to the token: for
-            measuring, so that large chunks and small ones have as much to read. It takes a `count`.
+        count: text -> its tokens, as the model counts or approximately; None uses the counts of the nodes.
+        overhead: tokens that the prompt adds around a passage.
+        max_passages: most nodes; None is no limit.
+        max_notes: most notes after a passage, which together have at most the tokens of the passage; 0 is none.
+        cut_last: cut the first node that does not fit to the remaining tokens. This fills the budget exactly, so large
+            and small chunks give equal contexts when measured. Needs `count`.
     """
 
     max_tokens: int
@@ -92,26 +92,26 @@ class Budget:
             UsageError: the budget has no `count`.
         """
         if self.count is None:
-            raise UsageError("budget: has no count of tokens, and a passage is to be counted: give one")
+            raise UsageError("budget: must count the tokens of a passage, but has no `count`; give one")
         return self.count(readable(text))
 
 
 def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
     """Takes the best nodes until one does not fit, and puts them in document order.
 
-    Nothing is cut, unless the budget says so: a node is in as a whole, or left out with all that are ranked below it.
-    Its notes come with it where there is room for them; a sentence that stands in another passage is no note.
+    Nodes are not cut, unless the budget says so: the first node that does not fit ends the context. Notes are added
+    where they fit; a note is left out if another passage contains its sentence.
 
     Args:
         corpus: that was searched.
-        ranked: its nodes, best first, with the notes that they were found by.
-        budget: how much may be taken.
+        ranked: its nodes, best first, with the notes that brought them in.
+        budget: most tokens and passages.
 
     Returns:
-        The passages; none where nothing was ranked.
+        The passages; empty if nothing was ranked.
 
     Raises:
-        InputError: the best node alone is larger than the budget.
+        InputError: the best node alone exceeds the budget.
     """
     candidates = ranked.ids.tolist()[: budget.max_passages]
     taken: list[Passage] = []
@@ -134,7 +134,7 @@ def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
 def make_context(
     corpus: Corpus, passages: Iterable[Passage], budget: Budget, num_left_out: int = 0, order: Order = "document"
 ) -> Context:
-    """Passages in the order of the corpus, or of their ranks, numbered from 1."""
+    """Passages in the order of the corpus or by rank, numbered from 1."""
     places = {document.id: place for place, document in enumerate(corpus.documents)}
     in_order = sorted(passages, key=lambda passage: (places[passage.document_id], passage.spans, passage.rank))
     if order == "rank":
@@ -150,7 +150,7 @@ def make_context(
 def make_passage(
     corpus: Corpus, node: int, rank: int, score: float, budget: Budget, num_tokens: int | None = None, number: int = 0
 ) -> Passage:
-    """The passage of a node, as yet with a guess of its number; its tokens are counted where they are not given."""
+    """The passage of a node, with a preliminary number; counts its tokens if they are not given."""
     chunk, text = corpus.nodes[node], corpus.texts[node]
     if num_tokens is None:
         num_tokens = chunk.num_tokens if budget.count is None else budget.tokens(text)
@@ -158,26 +158,26 @@ def make_passage(
 
 
 def last_passage(passage: Passage, budget: Budget, used: int) -> list[Passage]:
-    """What a passage that does not fit leaves in the context: nothing, or with `cut_last` its beginning.
+    """The part of a passage that still fits: none, or with `cut_last` its beginning.
 
     Args:
-        passage: too large for what is left.
-        used: tokens of all passages before it, with what is written around each.
+        passage: too large for the rest of the budget.
+        used: tokens of all passages before it, with those around each.
     """
     if budget.cut_last:
         cut = cut_passage(passage, budget, budget.max_tokens - used - budget.overhead)
         return [] if cut is None else [cut]
     if not used:
         raise InputError(
-            f"the best passage has {passage.num_tokens + budget.overhead} tokens with its fence, the context takes "
-            f"{budget.max_tokens}",
-            remedy=(": allow more (", Arg("max_context_tokens"), "), or cut smaller (", Arg("max_tokens"), ")"),
+            f"the best passage has {passage.num_tokens + budget.overhead} tokens with its marks, the context has room "
+            f"for {budget.max_tokens}",
+            remedy=("allow more (", Arg("max_context_tokens"), "), or cut smaller chunks (", Arg("max_tokens"), ")"),
         )
     return []
 
 
 def cut_passage(passage: Passage, budget: Budget, room: int) -> Passage | None:
-    """The longest beginning of a passage that has at most `room` tokens; None where not a character fits."""
+    """The longest beginning of a passage with at most `room` tokens; None if no character fits."""
     text = passage.text
     size = longest(lambda n: budget.tokens(text[:n]) <= room, len(text), 4 * max(0, room)) if room > 0 else 0
     text = text[:size].rstrip()
@@ -187,7 +187,7 @@ def cut_passage(passage: Passage, budget: Budget, room: int) -> Passage | None:
     for start, end in passage.spans:
         if left > 0:
             spans.append((start, min(end, start + left)))
-        left -= end - start + 1  # and the line break behind it
+        left -= end - start + 1  # and the line break after it
     return replace(passage, spans=tuple(spans), text=text, num_tokens=budget.tokens(text))
 
 
@@ -200,7 +200,7 @@ def line_of(text: str, start: int) -> int:
 
 @dataclass(frozen=True)
 class _Taken:
-    """A note that has a place in the context: itself, the document that it comes from, and its tokens."""
+    """A note in the context, the document that it comes from, and its tokens."""
 
     note: Note
     asking: str
@@ -210,7 +210,7 @@ class _Taken:
 def _fitting(
     corpus: Corpus, notes: Sequence[Note], taken: Sequence[Passage], budget: Budget, room: int
 ) -> list[_Taken]:
-    """The notes of the passage taken last that it, the budget and what is left of it hold; those before it first."""
+    """The notes of the last passage that fit its limits and the rest of the budget; earlier notes come first."""
     places = [(passage.document_id, passage.spans) for passage in taken]
     own, found = taken[-1].num_tokens, []
     for note in notes:
@@ -228,13 +228,13 @@ def _fitting(
 
 
 def _with_notes(context: Context, notes: Mapping[int, Sequence[_Taken]], budget: Budget) -> Context:
-    """The context with the notes that no passage says, numbered behind the passages."""
+    """The context with the notes that no passage contains, numbered after the passages."""
     places = [(passage.document_id, passage.spans) for passage in context.passages]
     behind = [
         (passage, one)
         for passage in context.passages
         for one in notes[passage.node]
-        if not is_said_in(one.note, one.asking, places)  # by one that was ranked below
+        if not is_said_in(one.note, one.asking, places)  # a passage of lower rank may contain it
     ]
     given = tuple(
         GivenNote(number, passage.number, one.note, one.asking, passage.document_id, one.num_tokens)

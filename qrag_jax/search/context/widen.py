@@ -1,4 +1,4 @@
-"""Passages with the sentences around them: a retriever that picks sentences leaves a reader without their context."""
+"""Adds the sentences around each passage, because a retriever that picks sentences leaves out their context."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,20 @@ from qrag_jax.types import Chunk, InputError, Span, UsageError
 
 
 def widen_context(corpus: Corpus, context: Context, budget: Budget, num_around: int) -> Context:
-    """Widens every passage by the sentence before and the one after, and again, while the budget holds.
+    """Widens every passage by the sentence before and the one after, and again, while the budget allows it.
 
-    Best passages first, one sentence at a time. A widened passage is all text of its document between its first and its
-    last sentence, so its offsets stay exact; passages that overlap then become one.
+    The best passages grow first, one sentence at a time. A widened passage is all text of its document from its first
+    to its last sentence, so its offsets stay exact. Passages that overlap are joined.
 
     Args:
-        corpus: whose leaves are the sentences, of one span each and not overlapping.
+        corpus: its leaves are sentences, of one span each, without overlap.
         context: passages of one span each.
-        budget: that the context was filled by.
+        budget: the one that the context was filled with.
         num_around: most sentences to add on either side of a passage; 0 changes nothing.
 
     Raises:
         UsageError: `num_around` is negative.
-        InputError: a passage or a sentence of several spans.
+        InputError: a passage or a sentence has several spans.
     """
     sentences = [corpus.nodes[node] for node in corpus.leaves.tolist()]
     _check([*context.passages, *sentences], num_around)
@@ -41,15 +41,15 @@ def widen_context(corpus: Corpus, context: Context, budget: Budget, num_around: 
 
 
 def fill_widened(corpus: Corpus, ranked: Ranked, budget: Budget, num_around: int = 1) -> Context:
-    """Takes the best leaves until one does not fit, each at once with its neighbours: nearest first, those that fit.
+    """Takes the best leaves until one does not fit, each together with the neighbours that fit, nearest first.
 
-    Unlike `widen_context`, which spends what a filled context has left, so that a wide context holds fewer leaves.
-    Neighbours are leaves of the same document; those side by side are one passage, all text from the first to the last.
+    `widen_context` only spends what a filled context leaves. This function spends tokens on neighbours first, so the
+    context contains fewer leaves. Neighbours are leaves of the same document; adjacent ones become one passage.
 
     Args:
-        corpus: whose leaves have one span each and do not overlap.
+        corpus: its leaves have one span each and do not overlap.
         ranked: its leaves, best first.
-        budget: how much may be taken, with a `count`.
+        budget: most tokens and passages; needs `count`.
         num_around: most neighbours on either side of a leaf.
     """
     leaves = corpus.leaves.tolist()
@@ -74,11 +74,11 @@ def fill_widened(corpus: Corpus, ranked: Ranked, budget: Budget, num_around: int
 
 @dataclass
 class _Runs:
-    """Passages of leaves that stand side by side.
+    """Passages of adjacent leaves.
 
     Attributes:
-        passages: of each place among the leaves that is taken its passage.
-        used: tokens of all of them, with what is written around each.
+        passages: the passage of each leaf that is taken, by its position.
+        used: tokens of all of them, with those around each.
     """
 
     corpus: Corpus
@@ -90,7 +90,7 @@ class _Runs:
         self.used = 0
 
     def take(self, place: int, passage: Passage) -> bool:
-        """Takes a leaf where the budget allows it, as one passage with its neighbours; whether it is there then."""
+        """Takes a leaf if the budget allows it, joined with its neighbours. Returns whether it is in the context."""
         if place in self.passages:
             return True
         met = {place: passage}
@@ -120,7 +120,7 @@ class _Runs:
 
 def _check(parts: Sequence[Passage | Chunk], num_around: int) -> None:
     if num_around < 0:
-        raise UsageError(f"num_around {num_around}: 0 sentences or more")
+        raise UsageError(f"num_around {num_around}: must be at least 0")
     several = [part.document_id for part in parts if len(part.spans) != 1]
     if several:
         raise InputError(f"{several[0]}: a passage of several spans cannot be widened; give sentences")
@@ -138,7 +138,7 @@ def _widened(
     texts: Mapping[str, str],
     budget: Budget,
 ) -> list[Passage]:
-    """The passages after one of them grew by a sentence, if it is still there and the budget allows it."""
+    """The passages after one of them has grown by a sentence, if it still exists and the budget allows it."""
     grown = next((passage for passage in passages if passage.rank == rank), None)
     span = None if grown is None else _grown(grown.spans[0], side, spans.get(grown.document_id, ()))
     if grown is None or span is None:
@@ -155,7 +155,7 @@ def _widened(
 
 
 def _grown(span: Span, side: int, sentences: Sequence[Span]) -> Span | None:
-    """The span up to the next sentence on one side; None where there is none."""
+    """The span up to the next sentence on one side; None if there is none."""
     if side < 0:
         number = bisect_right(sentences, span[0], key=lambda sentence: sentence[1]) - 1
         return (sentences[number][0], span[1]) if number >= 0 else None

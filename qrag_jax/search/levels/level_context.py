@@ -1,8 +1,8 @@
-"""What a model is given of ranked nodes of any level: a node's text where it fits, else its best leaves.
+"""Fills a context with ranked nodes of any level: a node's text if it fits, else its best leaves.
 
-Nodes are taken best first while their texts fit into what is left of the budget. The first that does not is given by
-its best leaves, as many as fit, and ends the context. Leaves of one node are one passage, of several spans where
-others stand between them, so they cost what a prompt writes around a passage once.
+Nodes are taken best first while their texts fit the budget. The first that does not fit is replaced by as many of its
+best leaves as fit, and ends the context. Leaves of one node are one passage, with several spans if there are gaps, so
+the prompt's text around a passage is counted once.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from qrag_jax.types import InputError, Span
 
 @dataclass(frozen=True, eq=False)
 class LevelRanked(Ranked):
-    """Nodes of any level, and how good each leaf of the corpus is by itself.
+    """Nodes of any level, with the score of each leaf of the corpus.
 
     Attributes:
         leaf_scores: in the order of `Corpus.leaves`, on one scale; larger is better.
@@ -30,26 +30,28 @@ class LevelRanked(Ranked):
 
 
 def fill_levels(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
-    """Takes the best nodes until one does not fit, and of that one its best leaves.
+    """Takes the best nodes until one does not fit, and from that one its best leaves.
 
-    Leaves are taken by `LevelRanked.leaf_scores`, equal ones in document order until one does not fit; where nothing
-    has been taken yet, those that alone are too large are passed over. Without these scores leaves come in document
-    order. What a better node holds is not given again, so no character is there twice. Passages have no notes.
+    Leaves are taken by `LevelRanked.leaf_scores`, ties in document order, until one does not fit. If nothing was taken
+    yet, leaves that are too large alone are skipped. Without these scores leaves come in document order. Text of a
+    better node is not repeated. Passages have no notes.
 
     Args:
         corpus: with trees.
         ranked: its nodes, best first.
-        budget: how much may be taken; it is never exceeded.
+        budget: most tokens; never exceeded.
 
     Returns:
-        The passages in document order; each has score, rank and id of the node that was ranked.
+        The passages in document order; each has score, rank and id of the ranked node.
 
     Raises:
-        InputError: the corpus has no trees, there is no such node, or no leaf of the best node fits.
+        InputError: the corpus has no trees, a node does not exist, or no leaf of the best node fits.
         UsageError: the budget cuts and has no `count`.
     """
     if not corpus.trees:
-        raise InputError("corpus: its documents have no trees: cut it by strategy levels, or fill it by `fill_context`")
+        raise InputError(
+            "corpus: its documents have no trees; cut it with strategy levels, or fill it with `fill_context`"
+        )
     candidates = ranked.ids[: budget.max_passages]
     given = np.zeros(len(corpus.leaves), bool)
     taken: list[Passage] = []
@@ -57,7 +59,7 @@ def fill_levels(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
     for rank, node in enumerate(candidates.tolist(), start=1):
         leaves = _leaves_under(corpus, node)
         leaves = leaves[~given[leaves]]
-        if not len(leaves):  # better nodes hold all of it
+        if not len(leaves):  # better nodes contain all of it
             continue
         whole = _passage(corpus, node, leaves, rank, ranked, budget)
         room = budget.max_tokens - used - budget.overhead
@@ -73,7 +75,7 @@ def fill_levels(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
 
 
 def _leaves_under(corpus: Corpus, node: int) -> Int[np.ndarray, " n"]:
-    """Places in `corpus.leaves` of the leaves under a node, or of the node itself."""
+    """Positions in `corpus.leaves` of the leaves under a node, or of the node itself."""
     tree, number = corpus.tree_of(node)
     first, stop = tree.leaf_range(number)
     root = int(np.searchsorted(corpus.leaves, node - number))
@@ -89,12 +91,12 @@ def _best_leaves(
     budget: Budget,
     used: int,
 ) -> list[Passage]:
-    """The best leaves of a node that what is left of the budget holds, as one passage; none where none fits."""
+    """The best leaves of a node that fit the rest of the budget, as one passage; empty if none fits."""
     room = budget.max_tokens - used - budget.overhead
     scores = ranked.leaf_scores[leaves] if isinstance(ranked, LevelRanked) else np.zeros(len(leaves))
     chosen: list[int] = []
     found: Passage | None = None
-    least: Passage | None = None  # of those that do not fit alone
+    least: Passage | None = None  # the smallest leaf that does not fit alone
     for leaf in leaves[np.argsort(-scores, kind="stable")].tolist():
         passage = _passage(corpus, node, np.sort(np.array([*chosen, leaf])), rank, ranked, budget)
         if passage.num_tokens <= room:
@@ -108,14 +110,14 @@ def _best_leaves(
             least = passage
     if found is not None:
         return [found]
-    assert least is not None  # of all leaves none fits
+    assert least is not None  # no leaf fits
     return last_passage(least, budget, used)
 
 
 def _passage(
     corpus: Corpus, node: int, leaves: Int[np.ndarray, " n"], rank: int, ranked: Ranked, budget: Budget
 ) -> Passage:
-    """The passage of some leaves of a node, in document order; of all of them the node itself."""
+    """The passage of some leaves of a node, in document order; for all leaves it is the node itself."""
     score = float(ranked.scores[rank - 1])
     if len(leaves) == len(_leaves_under(corpus, node)):
         return make_passage(corpus, node, rank, score, budget)
@@ -128,7 +130,7 @@ def _passage(
 
 
 def _joined(leaves: Int[np.ndarray, " n"], spans: Sequence[Span]) -> tuple[Span, ...]:
-    """The spans of leaves in order, those of neighbours as one: nothing but blank space stands between them."""
+    """The spans of leaves in order; neighbours are joined, because only blank space is between them."""
     found: list[Span] = []
     for place, (start, end) in enumerate(spans):
         if place and leaves[place] == leaves[place - 1] + 1:

@@ -1,15 +1,15 @@
-"""Search among the nodes of all levels of documents: a range of levels says which compete.
+"""Search among the nodes of all levels of documents; a range of levels says which nodes compete.
 
-Candidates are the nodes that stand for a level of the range (`chunking/tree/level_ranges.py:nodes_in`); others are
-left out before the best are taken. Of candidates that overlap, which are always a node and one around it, the better
-one stays, and of equally good ones the finer.
+Candidates are the nodes that represent a level of the range (`chunking/tree/level_ranges.py:nodes_in`). Others are left
+out before the best are taken. If candidates overlap, one contains the other: the better one stays, or the finer one of
+equally good ones.
 
     score(leaf) = q . v_leaf
     score(parent) = max of score(leaf) over the leaves under it    (best_child)
                   = q . v_parent                                    (all other ways)
 
-So by `best_child` a parent is never better than its best leaf: it is found where the range ends above that leaf. That
-is by meaning; where words count too, a parent may be better by its words.
+So with `best_child` the vector score of a parent is never better than its best leaf, and a parent is found only if the
+range ends above that leaf. If words count too, a parent may be better by its words.
 """
 
 from collections.abc import Collection, Sequence
@@ -31,41 +31,42 @@ _HEAD_TOKENS = 1_000  # of a document that a planner reads
 
 
 class LevelIndex:
-    """A corpus of trees that is searched at any range of levels.
+    """A corpus of trees that can be searched at any range of levels.
 
-    Vectors of parents are made when a range first asks for them, and kept.
+    Vectors of parents are made when a range first needs them, and kept.
 
     Attributes:
-        corpus: that is searched.
+        corpus: the corpus.
         names: of the levels, the coarsest first.
         parents: how parents get their vectors.
-        num_fallbacks: searches whose documents were not there, which were made among all nodes of all documents.
+        num_fallbacks: number of searches whose documents did not exist, so all nodes of all documents were searched.
     """
 
     def __init__(self, corpus: Corpus, names: Sequence[str], parents: Parents, *, has_parents: bool = False):
-        """Nothing is computed yet but the vectors of leaves at length 1.
+        """Computes only the unit vectors of leaves.
 
         Args:
             corpus: with trees, and vectors of the leaves.
             names: of the levels of the trees.
             parents: how parents get vectors.
-            has_parents: the corpus has their vectors, made in that way; else what it has of them is not used.
+            has_parents: the corpus has vectors of parents made in that way; otherwise its vectors of parents are
+                ignored.
 
         Raises:
             InputError: the corpus has no trees or no vectors.
-            UsageError: there is no such way, or it lacks what makes the vectors.
+            UsageError: the way is unknown, or its function is missing.
         """
         check_parents(parents.name)
         if not corpus.trees:
-            raise InputError("corpus: has no trees, so no levels: cut it by strategy levels (tree_corpus)")
+            raise InputError("corpus: has no trees, so no levels; cut it with strategy levels (tree_corpus)")
         if corpus.vectors is None:
-            raise InputError("corpus: has no vectors: embed it (embed_corpus)")
+            raise InputError("corpus: has no vectors; embed it (embed_corpus)")
         self.corpus, self.names, self.parents = corpus, tuple(names), parents
         self.num_fallbacks = 0
         self._parent, self._level, self._stop = _joined(corpus)
         self._is_leaf = self._stop == np.arange(1, len(corpus) + 1)
         if not (has_parents or parents.name == "best_child" or parents.of_children or parents.of_texts):
-            raise UsageError(f"parents {parents.name}: nothing makes their vectors; hand in of_children or of_texts")
+            raise UsageError(f"parents {parents.name}: no function makes their vectors; give of_children or of_texts")
         self._made: Bool[np.ndarray, " nodes"] = np.full(len(corpus), True) if has_parents else self._is_leaf.copy()
         self._vectors = np.where(self._made[:, None], unit_rows(corpus.vectors), 0).astype(np.float32)
         self._nodes: dict[LevelRange, np.ndarray] = {}
@@ -75,7 +76,7 @@ class LevelIndex:
         """The candidates of a range, by node id of the corpus; together they cover every document.
 
         Raises:
-            UsageError: the range goes beyond the levels.
+            UsageError: the range exceeds the levels.
         """
         if levels not in self._nodes:
             trees = zip(np.flatnonzero(self._parent < 0).tolist(), self.corpus.trees, strict=True)
@@ -93,20 +94,20 @@ class LevelIndex:
         weight: float = 0.0,
         documents: Collection[str] | None = None,
     ) -> Ranked:
-        """The nodes of a range, best first, of which none holds another; equal ones finer first, then in order.
+        """Ranks the nodes of a range; no result contains another. Ties: the finer node first, then document order.
 
         Args:
-            question: what is asked; read only where words count.
+            question: what is asked; used only if words count.
             vector: of the question, by the encoder of the corpus.
-            levels: candidates.
-            top_k: most nodes, none of which overlap; None: all that remain.
-            weight: of the words, in [0, 1], as of `rank_hybrid`; their statistics are those of the candidates.
-            documents: ids of those that compete; None: all. Where none of them is there, the search is made among all
-                levels of all documents, and counted (`num_fallbacks`).
+            levels: the range of the candidates.
+            top_k: most nodes; None is all.
+            weight: of the words, in [0, 1], as in `rank_hybrid`, with statistics of the candidates.
+            documents: ids of the documents to search; None is all. If none of them exists, all levels of all documents
+                are searched, and `num_fallbacks` counts it.
 
         Raises:
             InputError: the vector is not finite, or has another size than those of the corpus.
-            UsageError: `top_k` is below 1, the weight out of range, or the range beyond the levels.
+            UsageError: `top_k` is below 1, the weight is out of range, or the range exceeds the levels.
         """
         check_top_k(top_k)
         asked = asked_vector(vector, self._vectors.shape[1])
@@ -135,13 +136,13 @@ class LevelIndex:
         return self._leaf_scores(asked_vector(vector, self._vectors.shape[1]))
 
     def num_vectors(self, levels: LevelRange) -> int:
-        """How many vectors a search in a range compares with the question's: of candidates, or of leaves under them."""
+        """The number of vectors that a search in a range compares: of candidates, or of the leaves under them."""
         return len(self._read(levels))
 
     def built_tokens(self, levels: LevelRange) -> int:
-        """Tokens that the encoder has to read for a range: of candidates, or of leaves under them.
+        """Tokens that the encoder reads to search a range: of candidates, or of the leaves under them.
 
-        Of a text that is read in part at most `Parents.most_tokens`; special ones are not counted.
+        At most `Parents.most_tokens` of each text; special tokens are not counted.
         """
         nodes = self._read(levels) if self.parents.of_children is None else self.corpus.leaves
         num_tokens = self.corpus.num_tokens[nodes].astype(np.int64)
@@ -150,7 +151,7 @@ class LevelIndex:
         return int(num_tokens.sum())
 
     def _read(self, levels: LevelRange) -> Int[np.ndarray, " _"]:
-        """Nodes whose vectors are compared; those of a range cover the text, so it is all leaves that they hold."""
+        """Nodes whose vectors are compared. For best_child all leaves: the nodes of a range cover all text."""
         nodes = self.nodes(levels)
         if self.parents.name == "best_child" and not self._is_leaf[nodes].all():
             return self.corpus.leaves
@@ -169,7 +170,7 @@ class LevelIndex:
         return cosine_scores(asked[None], self._vectors[self.corpus.leaves])[0]
 
     def _make(self, nodes: Int[np.ndarray, " M"]) -> None:
-        """Vectors of these nodes, where they are not there yet."""
+        """Makes the vectors of these nodes, if they are missing."""
         missing = nodes[~self._made[nodes]]
         if not len(missing):
             return
@@ -178,7 +179,7 @@ class LevelIndex:
             self._vectors[missing] = unit_rows(embed_texts(self.parents.of_texts, texts))
             self._made[missing] = True
             return
-        assert self.parents.of_children is not None  # or the constructor had refused it
+        assert self.parents.of_children is not None  # the constructor has checked it
         wanted = ~self._made & (self._level >= self._level[missing].min())
         fill_levels_above(
             self._parent, self._level, self._vectors, self.corpus.num_tokens, self.parents.of_children, wanted
@@ -194,7 +195,7 @@ class LevelIndex:
         return Bm25Index([readable(self.corpus.texts[node]) for node in nodes.tolist()])
 
     def _without_overlap(self, ranked: Int[np.ndarray, " M"], top_k: int | None) -> Int[np.ndarray, " _"]:
-        """Places of the first `top_k` nodes that lie in no better one, nor around one; time in proportion to nodes."""
+        """Positions of the first `top_k` nodes that neither contain nor lie in a better one; in linear time."""
         most = len(ranked) if top_k is None else top_k
         in_order = np.sort(ranked)
         if (self._stop[in_order[:-1]] <= in_order[1:]).all():
@@ -215,7 +216,7 @@ class LevelIndex:
 
 
 def document_heads(corpus: Corpus, num_tokens: int = _HEAD_TOKENS) -> tuple[str, ...]:
-    """How each document begins: its leaves up to so many tokens, and at least one."""
+    """The beginning of each document: its leaves up to `num_tokens` tokens, and at least one leaf."""
     heads = []
     for document in corpus.documents:
         nodes = np.intersect1d(np.array(corpus.nodes_of(document.id)), corpus.leaves, assume_unique=True)
@@ -225,7 +226,7 @@ def document_heads(corpus: Corpus, num_tokens: int = _HEAD_TOKENS) -> tuple[str,
 
 
 def _joined(corpus: Corpus) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of all nodes of a corpus: parent (-1 of a root), level, and one behind the last node under each."""
+    """For all nodes of a corpus: parent (-1 for a root), level, and one after the last node under each."""
     starts = [corpus.nodes_of(document.id).start for document in corpus.documents]
     parent = [np.where(t.parent < 0, -1, t.parent + start) for t, start in zip(corpus.trees, starts, strict=True)]
     stop = [t.stops + start for t, start in zip(corpus.trees, starts, strict=True)]

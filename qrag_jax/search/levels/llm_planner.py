@@ -1,10 +1,11 @@
-"""Plans by a language model: it reads a question and how the documents begin, and names the levels to search.
+"""A language model as planner: it reads a question and the beginnings of the documents, and names levels to search.
 
     plan = make_llm_planner(generator, count, names)
     ranges = plan(questions, heads)
 
-The answer is JSON with a short trace before `largest_chunk_size` and `smallest_chunk_size`, which are names of levels.
-What cannot be read, after it was asked for again with the reason, is the full range, and is counted by reason.
+The answer is JSON: a short trace, then `largest_chunk_size` and `smallest_chunk_size`, which are names of levels. If an
+answer cannot be read, the model is asked again with the reason. If that fails too, the plan is the full range, and the
+reason is counted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +32,12 @@ class PlansConfig:
     """How a language model plans.
 
     Attributes:
-        head_tokens: of the beginnings of documents in a prompt, together; each has the same share.
-        max_heads: documents that are shown, the first ones.
+        head_tokens: tokens of all beginnings of documents in a prompt; each gets the same share.
+        max_heads: most documents shown, the first ones.
         max_tokens: of an answer: its trace and the two names.
-        sampling: of all calls, but for `max_tokens`.
-        max_asks: calls of a prompt, at most.
-        prompts: folder of the user's templates; None takes ours.
+        sampling: of all calls, except `max_tokens`.
+        max_asks: most calls for a prompt.
+        prompts: folder of custom templates; None is the built-in ones.
     """
 
     head_tokens: int = 1_000
@@ -52,11 +53,11 @@ class PlansConfig:
 
 @dataclass(frozen=True)
 class PlansReading:
-    """What planning took.
+    """The calls of a planner.
 
     Attributes:
-        num_questions: that were planned.
-        fallbacks: how many got the full range since there was no plan, by reason.
+        num_questions: number of questions planned.
+        fallbacks: number of full ranges for lack of a plan, by reason.
         reading: of the calls.
     """
 
@@ -73,7 +74,7 @@ class PlanForm:
 
     @property
     def grammar(self) -> Grammar:
-        """JSON with the trace in front."""
+        """The grammar: JSON with the trace first."""
         return schema_grammar(self._schema)
 
     @property
@@ -82,7 +83,7 @@ class PlanForm:
         return Record({"trace": Text(0, _TRACE_CHARS), LARGEST: level, SMALLEST: level})
 
     def read(self, text: str) -> LevelRange:
-        """The range of an answer."""
+        """Reads the range of an answer."""
         value = parse_json(text, self._schema)
         least, most = self.names.index(value[LARGEST]), self.names.index(value[SMALLEST])
         if least > most:
@@ -102,18 +103,18 @@ def make_llm_planner(
     progress: Progressed | None = None,
     finished: Callable[[PlansReading], None] | None = None,
 ) -> Callable[[Sequence[str], Sequence[str]], list[LevelRange]]:
-    """A planner that asks a language model, all questions of a call together.
+    """A planner that asks a language model about all questions of a call together.
 
     Args:
-        generator: of the plans; with a journal around it no finished call is made again.
-        count: tokens of a text, as of the model.
+        generator: the language model; with a journal it repeats no finished call.
+        count: text -> its tokens, as the model counts.
         names: of the levels, the coarsest first.
         config: None takes the defaults.
-        progress: told of every answer, in the stage `plans`.
-        finished: told what planning took, after each call of the planner.
+        progress: called for every answer, in the stage `plans`.
+        finished: called with the counts after each call of the planner.
 
     Returns:
-        (questions, heads of the documents) -> the range of each question, the full one where there is no plan.
+        (questions, heads of the documents) -> the range of each question; the full one if there is no plan.
     """
     config = config or PlansConfig()
     template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
@@ -136,17 +137,17 @@ def make_llm_planner(
 
 
 def cut_heads(heads: Sequence[str], count: CountTokens, config: PlansConfig) -> list[str]:
-    """The beginnings that a prompt shows: as many tokens each, none of those that are blank."""
+    """The beginnings for a prompt, with equal shares of tokens, without blank ones."""
     shown = [readable(head).strip() for head in heads if head.strip()][: config.max_heads]
     room = max(1, config.head_tokens // max(1, len(shown)))
     return [head[: _longest_head(head, room, count)].strip() for head in shown]
 
 
 def _longest_head(head: str, room: int, count: CountTokens) -> int:
-    """Characters of a beginning with at most so many tokens."""
+    """Number of characters of a beginning with at most `room` tokens."""
     return longest(lambda size: count(head[:size]) <= room, len(head), _CHARS_PER_TOKEN * room)
 
 
 def _described(name: str) -> str:
-    """`64` is a number of tokens; the others speak for themselves."""
+    """Marks a name such as `64` as a number of tokens; other names need no explanation."""
     return f"{name} (tokens)" if name.isdigit() else name

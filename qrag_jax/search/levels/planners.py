@@ -1,31 +1,30 @@
-"""Planners: which levels of documents are searched for a question; and the search there.
+"""Planners choose the levels of documents to search for a question; and the search at those levels.
 
     ranked, planned = rank_levels(index, "Who has the key?", embed, constant(LevelRange(1, 3)))
     context = fill_levels(index.corpus, ranked, Budget(2_000))
 
-A planner is given questions and how the documents begin, and names a range of levels for each. `constant` always names
-the same; a router predicts the evidence recall of every range that it knows, from the question's vector or from the
-profile of a first cheap search (`profiles`, below):
+A planner gets questions and the beginnings of the documents, and names a range of levels for each question. `constant`
+always names the same range. A router predicts the evidence recall of every range that it knows, from the question's
+vector or from the profile of a first cheap search:
 
     r = bias + weights^T ((x - mean) / scale)
     plan = argmax_i r_i   where   max_i r_i - r_fallback > margin,   else the fallback
 
-The fallback is the best fixed range of the questions it was trained on, so that a router that knows nothing is that.
-Cost of a plan, in [0, 1] where no range takes more than the full one:
+The fallback is the best fixed range for the training questions, so a router that has learned nothing uses that.
+Cost of a plan, in [0, 1] if no range costs more than the full one:
 
     cost = (tokens built for the range + tokens sent) / (tokens built for all levels + tokens sent then)
 
-A profile sums up a first cheap search for a router, by the best scores of every level.
-
-Of each level the nodes that stand for it alone are ranked. With s_1 >= s_2 >= ... their scores:
+A profile sums up a first cheap search for a router, by the best scores of every level. For each level, the nodes that
+represent it are ranked. With their scores s_1 >= s_2 >= ...:
 
     best      s_1
     mean      of s_1 .. s_5
     gap       s_1 - s_2, and s_1 - s_10
     spread    documents among the first 10, as a share of these
-    overlap   of a level and the next finer one: 1 where the best node of one lies in that of the other
-    agree     1 where the best nodes of all levels are of one document
-    question  ln(1 + words), share of words with a capital letter, 1 where there is a digit
+    overlap   of a level and the next finer one: 1 if the best node of one contains that of the other
+    agree     1 if the best nodes of all levels are from one document
+    question  ln(1 + words), share of words with a capital letter, 1 if there is a digit
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +52,7 @@ _OF_QUESTION = ("words", "capitals", "digits")
 
 
 def profile_names(levels: Sequence[str]) -> tuple[str, ...]:
-    """Names of the numbers of a profile, by the names of the levels."""
+    """Names of the numbers of a profile, from the names of the levels."""
     own = [f"{name}.{what}" for name in levels for what in _OF_LEVEL]
     return (*own, *(f"overlap.{coarse}.{fine}" for coarse, fine in pairwise(levels)), "agree", *_OF_QUESTION)
 
@@ -64,8 +63,8 @@ def score_profiles(
     """The profile of every question, in the order of `profile_names(index.names)`.
 
     Args:
-        index: that is searched, once a level and question.
-        vectors: theirs, by the encoder of the corpus.
+        index: searched once for each level and question.
+        vectors: of the questions, by the encoder of the corpus.
     """
     rows = [_profile(index, question, vector) for question, vector in zip(questions, vectors, strict=True)]
     return np.array(rows, np.float64).reshape(len(rows), len(profile_names(index.names)))
@@ -85,7 +84,7 @@ def _profile(index: LevelIndex, question: str, vector: Float[np.ndarray, " dim"]
 
 
 def _of_level(index: LevelIndex, ranked: Ranked) -> list[float]:
-    """The numbers of `_OF_LEVEL`; of fewer nodes the last one's score stands for the missing ones."""
+    """The numbers of `_OF_LEVEL`; the last score is repeated for missing nodes."""
     scores = np.pad(ranked.scores, (0, NUM_BEST - len(ranked)), mode="edge")
     spread = len(np.unique(index.corpus.numbers_of(ranked.ids))) / len(ranked)
     return [scores[0], scores[:_NUM_MEAN].mean(), scores[0] - scores[1], scores[0] - scores[-1], spread]
@@ -110,12 +109,12 @@ class Router:
     """A linear router; see the module.
 
     Attributes:
-        features: what it reads of a question.
+        features: the kind of its input.
         names: of the levels, the coarsest first.
         ranges: that it chooses from.
-        fallback: place of the fixed range among them.
-        margin: least predicted gain over the fallback for which it is left; infinite: never.
-        mean, scale: float64 [features] of the questions it was trained on.
+        fallback: position of the fixed range among them.
+        margin: least predicted gain that replaces the fallback; infinite never does.
+        mean, scale: float64 [features] of the training questions.
         weights: float64 [features, ranges].
         bias: float64 [ranges].
         fingerprint: of the encoder of the questions and the corpus.
@@ -135,13 +134,13 @@ class Router:
 
 @dataclass(frozen=True)
 class Planned:
-    """The levels that were searched for a question.
+    """The levels searched for a question.
 
     Attributes:
         levels: the range.
-        num_vectors: that ranked the nodes; those of leaves, scored besides for parts that are cut, do not count.
-        built_tokens: that the encoder had to read for these.
-        reading: what a language model was asked for the plan, and why an answer did not count; None of others.
+        num_vectors: number of vectors that ranked the nodes, without those of leaves scored for parts that are cut.
+        built_tokens: tokens that the encoder reads for these levels.
+        reading: calls of a language model for the plan, and rejected answers by reason; None for other planners.
     """
 
     levels: LevelRange
@@ -160,19 +159,19 @@ def rank_levels(
     weight: float = 0.0,
     heads: Sequence[str] = (),
 ) -> tuple[LevelRanked, Planned]:
-    """The best nodes of the planned levels, with the scores of all leaves; and what was planned.
+    """Ranks the nodes of the planned levels, with the scores of all leaves; also returns the plan.
 
     Args:
         planner: (questions, heads of the documents) -> the range of each.
-        top_k: most nodes; None: all that remain.
-        weight: of the words, as of `LevelIndex.rank`.
-        heads: of the documents (`document_heads`), for a planner that looks at them.
+        top_k: most nodes; None is all.
+        weight: of the words, as in `LevelIndex.rank`.
+        heads: of the documents (`document_heads`), for a planner that reads them.
 
     Raises:
-        InputError: the index has vectors of another encoder.
+        InputError: the vectors of the index come from another encoder.
     """
     if isinstance(embed, Encoder):
-        check_fingerprint(index.corpus, embed.fingerprint, "the question's")
+        check_fingerprint(index.corpus, embed.fingerprint, "the question")
     (levels,) = planner([question], heads)
     vector = embed_texts(embed, [question])[0]
     ranked = index.rank(question, vector, levels, top_k, weight=weight)
@@ -181,15 +180,15 @@ def rank_levels(
 
 
 def plan_cost(built: Tokens, sent: Tokens, full: Tokens) -> Tokens:
-    """The cost of plans, of the module; 0 where not even the full range, of `full` tokens, takes one."""
+    """The cost of plans, see the module; 0 if the full range costs nothing."""
     return (built + sent) / np.where(full > 0, full, 1)
 
 
 def predict_recall(router: Router, features: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "n r"]:
-    """`r` of the module for every question and range; not cut to [0, 1]."""
+    """`r` of the module for every question and range; not limited to [0, 1]."""
     if features.shape[1:] != router.mean.shape:
         raise InputError(
-            f"router: reads {len(router.mean)} numbers of a question, got {features.shape[1]}: give the encoder and "
+            f"router: reads {len(router.mean)} numbers of a question, got {features.shape[1]}; use the encoder and "
             "the levels that it was trained with"
         )
     return router.bias + ((features - router.mean) / router.scale) @ router.weights
@@ -198,14 +197,14 @@ def predict_recall(router: Router, features: Float[np.ndarray, "n f"]) -> Float[
 def choose_ranges(
     predicted: Float[np.ndarray, "n r"], fallback: int | Int[np.ndarray, " n"], margin: float
 ) -> Int[np.ndarray, " n"]:
-    """The place of the range of every question: the best one if it is predicted to gain more than the margin."""
+    """The position of the range of every question: the best one if its predicted gain exceeds the margin."""
     best, rows = predicted.argmax(axis=1), np.arange(len(predicted))
     gain = predicted[rows, best] - predicted[rows, fallback]
     return np.where(gain > margin, best, fallback)
 
 
 def route(router: Router, features: Float[np.ndarray, "n f"]) -> Int[np.ndarray, " n"]:
-    """Places among the router's ranges of the range of every question."""
+    """Positions among the router's ranges of the range of every question."""
     return choose_ranges(predict_recall(router, features), router.fallback, router.margin)
 
 
@@ -218,13 +217,13 @@ def make_planner(router: Router, index: LevelIndex, embed: Embed) -> Planner:
     """The planner of a router.
 
     Args:
-        router: of `load_router` or `router_training.fit_router`.
-        index: that is searched; a router on profiles searches it once a level before it decides.
+        router: from `load_router` or `router_training.fit_router`.
+        index: the index to search; a router on profiles first searches it once at each level.
     """
     if router.names != index.names:
         raise UsageError(
-            f"router: trained on the levels {', '.join(router.names)}, the index has {', '.join(index.names)}: train "
-            "one on these (qrag train router), or index the documents with those levels"
+            f"router: trained on the levels {', '.join(router.names)}, but the index has {', '.join(index.names)}; "
+            "train a router on these (qrag train router), or build an index with those levels"
         )
     check_fingerprint(index.corpus, router.fingerprint, "the router")
 
@@ -237,7 +236,7 @@ def make_planner(router: Router, index: LevelIndex, embed: Embed) -> Planner:
 
 
 def save_router(router: Router, run: str | Path, config: Mapping[str, Any] | None = None) -> Path:
-    """Writes a router as a run folder, whole or not at all."""
+    """Writes a router as a run folder, complete or not at all."""
     from qrag_jax.checkpoint import save_checkpoint  # imports JAX, which nothing else here needs
 
     about = {
@@ -255,7 +254,7 @@ def save_router(router: Router, run: str | Path, config: Mapping[str, Any] | Non
 
 
 def load_router(run: str | Path) -> Router:
-    """The router of a run folder.
+    """Loads the router of a run folder.
 
     Args:
         run: folder that `qrag train router --out` wrote.
@@ -266,12 +265,12 @@ def load_router(run: str | Path) -> Router:
         raise UsageError(f"{run}: no such folder; give one that `qrag train router --out` wrote")
     saved = load_checkpoint(run, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
     if saved.metadata.get("kind") != KIND:
-        raise UsageError(f"{run}: is no router: give a folder that `qrag train router --out` wrote")
+        raise UsageError(f"{run}: not a router; give a folder that `qrag train router --out` wrote")
     return _checked(saved.arrays[KIND], saved.metadata, str(saved.folder))
 
 
 def _checked(arrays: Mapping[str, Any], about: Mapping[str, Any], where: str) -> Router:
-    """The router of what was read, which may be anything."""
+    """The router of values that may be anything."""
     try:
         if about["format"] != _FORMAT or about["features"] not in FEATURES:
             raise InputError(f"format {about['format']!r}, features {about['features']!r}: of another version")
@@ -289,16 +288,16 @@ def _checked(arrays: Mapping[str, Any], about: Mapping[str, Any], where: str) ->
         )
         faults = list(_faults(router))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{where}: damaged ({error}); copy it again, or train it anew") from error
+        raise InputError(f"{where}: damaged ({error}); copy it again, or train it again") from error
     if faults:
-        raise InputError(f"{where}: damaged ({'; '.join(faults)}); copy it again, or train it anew")
+        raise InputError(f"{where}: damaged ({'; '.join(faults)}); copy it again, or train it again")
     return router
 
 
 def _faults(router: Router) -> list[str]:
     num_features, num_ranges = len(router.mean), len(router.ranges)
     if router.features == "profiles" and num_features != len(profile_names(router.names)):
-        return [f"{num_features} numbers of a profile, {len(profile_names(router.names))} are read"]
+        return [f"{num_features} numbers of a profile, expected {len(profile_names(router.names))}"]
     shapes = {"mean": (num_features,), "scale": (num_features,), "weights": (num_features, num_ranges)}
     shapes["bias"] = (num_ranges,)
     faults = [f"{name} is not {list(shape)}" for name, shape in shapes.items() if getattr(router, name).shape != shape]

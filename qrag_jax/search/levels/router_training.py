@@ -1,17 +1,17 @@
-"""Training of a router: ridge regression of the evidence recall of every range, with what it may lose held down.
+"""Training of a router: ridge regression of the evidence recall of every range, with a limit on possible losses.
 
     weights = argmin_W |Y - Z W|^2 + strength * n * |W|^2        Z standardised, Y [n, ranges] centred
 
-Strength and margin are chosen by cross-validation: groups of questions (of one document) are held out together, and
-what counts is the recall of the ranges that would have been chosen. A router leaves the fallback only where that gains
-more than one standard error over the fallback of the same folds; else its margin is infinite.
+Strength and margin are chosen by cross-validation on the recall of the chosen ranges; groups of questions (of one
+document) are held out together. A router leaves the fallback only if that gains more than one standard error over the
+fallback on the same folds; otherwise its margin is infinite.
 
-Pseudo-labels of plans: which range of levels a question needs, from evidence or from a language model's answers.
+Pseudo-labels of plans: the range of levels that a question needs, from evidence or from a language model's answers.
 
-Of evidence:  label(q) = argmin_i cost_i over the ranges i whose context at the budget holds the evidence of q
-Of answers:   retrieve, answer, check; if it is right, the levels of what was retrieved; else widen, and again
+From evidence:  label(q) = argmin_i cost_i over the ranges i whose context at the budget contains the evidence of q
+From answers:   retrieve, answer, check; if right, the label is the levels of what was retrieved; else widen and repeat
 
-A question for which nothing is found has no label, and is dropped and counted.
+A question without a label is dropped and counted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +36,14 @@ _MIN_SCALE = 1e-9  # of a number that is the same for all questions
 
 @dataclass(frozen=True)
 class FittedRouter:
-    """A router and what its cross-validation found.
+    """A router and the results of its cross-validation.
 
     Attributes:
         router: trained on all questions.
         strength: of the ridge.
-        held_out: mean recall of the ranges chosen for questions that were held out.
-        fallback_held_out: of the best fixed range of the other folds, on the same questions.
-        n: questions.
+        held_out: mean recall of the ranges chosen for held-out questions.
+        fallback_held_out: mean recall of the best fixed range of the other folds, on the same questions.
+        n: number of questions.
     """
 
     router: Router
@@ -54,10 +54,10 @@ class FittedRouter:
 
 
 def deal_groups(groups: Sequence[str], num_folds: int, seed: int) -> Int[np.ndarray, " n"]:
-    """The fold of every question: groups in random order, each into the fold that has the fewest questions so far.
+    """The fold of every question: groups in random order, each into the fold with the fewest questions so far.
 
     Args:
-        groups: of each question the name of its group, which stays in one fold.
+        groups: the group of each question; a group stays in one fold.
         num_folds: from 2 to the number of groups.
         seed: of the order.
     """
@@ -88,8 +88,8 @@ def fit_router(
     """
     if len(set(groups)) < 2:
         raise InputError(
-            f"router: {len(recall)} questions about {len(set(groups))} document: questions about at least 2 are "
-            "needed to choose by those that are held out"
+            f"router: {len(recall)} questions about {len(set(groups))} document; cross-validation needs questions "
+            "about at least 2 documents, so add some"
         )
     folds = deal_groups(groups, min(_NUM_FOLDS, len(set(groups))), seed)
     fallback = np.array([recall[folds != fold].mean(axis=0).argmax() for fold in range(folds.max() + 1)])[folds]
@@ -127,7 +127,7 @@ def ridge(
 ) -> tuple[Float[np.ndarray, " f"], Float[np.ndarray, " f"], Float[np.ndarray, "f r"], Float[np.ndarray, " r"]]:
     """(mean, scale, weights, bias) of the module; a number that is the same for all questions has scale 1.
 
-    Of fewer questions than numbers the same weights are solved in their dual form, which is smaller.
+    With fewer questions than numbers, the weights are solved in their smaller dual form.
     """
     mean, scale, bias = features.mean(axis=0), features.std(axis=0), targets.mean(axis=0)
     scale = np.where(scale > _MIN_SCALE, scale, 1.0)
@@ -149,7 +149,7 @@ def fit_best_router(
     fingerprint: str,
     seed: int,
 ) -> FittedRouter:
-    """The router on those of these features whose held-out recall is the highest, the first of equal ones.
+    """The router on the features with the highest held-out recall, the first of equal ones.
 
     Args:
         features: of the questions, by their kind.
@@ -162,17 +162,17 @@ def fit_best_router(
     return max(fitted, key=lambda one: one.held_out)
 
 
-# Why a question has no label.
+# Reasons for a question without a label.
 NOT_HELD = "no range whose context holds the evidence"
 NOT_ANSWERED = "no right answer from any range"
 CALL_FAILED = "call failed"
-_MAX_NODES = 200  # of a range that are ranked for a context
-_SLACK = 1e-9  # of a recall: sums of floats
+_MAX_NODES = 200  # of a range, ranked for a context
+_SLACK = 1e-9  # tolerance of a recall, a sum of floats
 
 
 @dataclass(frozen=True)
 class PlanLabels:
-    """The range of each question, None where it was dropped, and how many were by reason."""
+    """The range of each question, None if it was dropped, and the number dropped by reason."""
 
     ranges: tuple[LevelRange | None, ...]
     dropped: dict[str, int]
@@ -180,18 +180,18 @@ class PlanLabels:
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of a question in a range.
+    """The result of a question in a range.
 
     Attributes:
-        is_right: the answer was right; None: the call failed.
-        found: the levels of what was retrieved, from the coarsest to the finest.
+        is_right: whether the answer was right; None if the call failed.
+        found: the levels of the retrieved nodes, from the coarsest to the finest.
     """
 
     is_right: bool | None
     found: LevelRange
 
 
-# (places of questions, the range of each) -> what became of them.
+# (positions of questions, the range of each) -> their results.
 Trial = Callable[[Sequence[int], Sequence[LevelRange]], Sequence[Tried]]
 
 
@@ -200,7 +200,7 @@ def cheapest_ranges(
     cost: Float[np.ndarray, "n r"],
     ranges: Sequence[LevelRange],
 ) -> PlanLabels:
-    """The cheapest range of each question whose context holds its evidence; of equally cheap ones the narrower.
+    """The cheapest range of each question whose context contains its evidence; the narrower of equally cheap ones.
 
     Args:
         recall: evidence recall of the context of every range at the budget.
@@ -215,10 +215,10 @@ def cheapest_ranges(
 
 
 def answered_ranges(num_questions: int, num_levels: int, start: LevelRange, trial: Trial) -> PlanLabels:
-    """Labels by answers: all open questions are tried together, then each range grows by a level at both ends.
+    """Labels from answers: all open questions are tried together, then each range grows by a level at both ends.
 
     Args:
-        start: range that is tried first.
+        start: the first range.
     """
     found: list[LevelRange | None] = [None] * num_questions
     dropped = {NOT_ANSWERED: 0, CALL_FAILED: 0}
@@ -251,9 +251,9 @@ def make_trial(
     """A trial over an index: the best nodes of a range, an answer from them, and a check.
 
     Args:
-        generator: of the answers; with a journal around it no finished call is made again.
-        is_right: (place of a question, answer) -> whether it is right.
-        budget: of a context; one that cuts the last node can hold any.
+        generator: of the answers; with a journal it repeats no finished call.
+        is_right: (position of a question, answer) -> whether it is right.
+        budget: of a context; with `cut_last` any node fits.
     """
     template, sampling = load_prompt("short_answer"), sampling or Sampling(max_tokens=60)
 

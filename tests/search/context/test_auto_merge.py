@@ -270,7 +270,7 @@ def test_a_fill_merges_where_it_is_told_to():
     fill = make_fill(Budget(12, count), merge=MergeRules())
     found = find_passages("why", TWO, lambda question, corpus, top_k: ranked(3, 4), fill=fill)
     assert [citation.text for citation in found.given] == ["a b\nc d e\nf"]
-    with pytest.raises(UsageError, match="either widened by 2 sentences or merged"):
+    with pytest.raises(UsageError, match="cannot be both widened by 2 sentences and merged"):
         make_fill(Budget(12, count), 2, MergeRules())
 
 
@@ -279,13 +279,15 @@ def test_refusals():
         MergeRules(theta=1.5)
     with pytest.raises(UsageError, match="theta nan"):
         MergeRules(theta=float("nan"))
-    with pytest.raises(InputError, match="best passage has 3 tokens with its fence, the context takes 2: allow more"):
+    with pytest.raises(
+        InputError, match="best passage has 3 tokens with its marks, the context has room for 2; allow more"
+    ):
         merged([3], 2)
     with pytest.raises(InputError, match=r"its documents have no trees .* --strategy tree"):
         merge_context(lines_corpus("a\nb"), ranked(0), Budget(5, count))
-    with pytest.raises(InputError, match="node 11: the corpus has 11 nodes of 2 trees"):
+    with pytest.raises(InputError, match="node 11: not in the 11 nodes and 2 trees"):
         merged([2, 11], 12)
-    with pytest.raises(InputError, match=r"node 5 of a.txt: holds other nodes: rank leaves alone"):
+    with pytest.raises(InputError, match=r"node 5 of a.txt: has children; rank only leaves"):
         merged([2, 5], 12)
-    with pytest.raises(UsageError, match="budget: has no count of tokens"):
+    with pytest.raises(UsageError, match="budget: .* has no `count`"):
         merge_context(TWO, ranked(9, 6), Budget(5, cut_last=True))

@@ -73,7 +73,7 @@ def test_every_number_is_known_or_reported(answer):
 
 def test_a_passage_that_is_not_where_it_says_is_refused():
     moved = replace(CONTEXT, passages=(replace(CONTEXT.passages[0], spans=((1, 8),)), *CONTEXT.passages[1:]))
-    with pytest.raises(InputError, match=r"a.txt: passage at \[\(1, 8\)\]: the document says something else there"):
+    with pytest.raises(InputError, match=r"a.txt: passage at \[\(1, 8\)\]: the document has other text there"):
         cite("[1]", moved, TWO)
     assert cite("[2]", moved, TWO).citations[0].text == "three"
     with pytest.raises(InputError, match="there is no such document"):

@@ -79,7 +79,7 @@ def test_what_every_widened_context_keeps(order, num_picks, num_around, extra, o
 
 
 def test_refusals():
-    with pytest.raises(UsageError, match="num_around -1: 0 sentences or more"):
+    with pytest.raises(UsageError, match="num_around -1: must be at least 0"):
         widened([0], -1)
     several = [Chunk("i", "a.txt", ((0, 2), (5, 7)), 1, 2)]
     corpus = corpus_of(TWO, several)

@@ -102,11 +102,13 @@ def test_without_a_count_nodes_have_the_tokens_that_they_were_counted_with():
 
 
 def test_refusals():
-    with pytest.raises(InputError, match="the best passage has 3 tokens with its fence, the context takes 2: allow"):
+    with pytest.raises(
+        InputError, match="the best passage has 3 tokens with its marks, the context has room for 2; allow"
+    ):
         filled([1], 2, overhead=2)  # its smallest leaf has one
-    with pytest.raises(InputError, match=r"node 99: the corpus has 11 nodes of 2 trees"):
+    with pytest.raises(InputError, match=r"node 99: not in the 11 nodes and 2 trees"):
         filled([99], 2)
-    with pytest.raises(InputError, match="its documents have no trees: cut it by strategy levels"):
+    with pytest.raises(InputError, match="its documents have no trees; cut it with strategy levels"):
         fill_levels(lines_corpus("a b\nc"), ranked(0), Budget(9))
 
 

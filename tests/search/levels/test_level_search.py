@@ -248,20 +248,20 @@ def test_one_parent_of_ten_thousand_children_and_children_without_direction():
 
 def test_what_is_refused():
     index = LevelIndex(CORPUS, NAMES, BEST)
-    with pytest.raises(UsageError, match="levels 1 to 3: there are 3, from 0"):
+    with pytest.raises(UsageError, match="levels 1 to 3: there are only 3"):
         ranked(index, (1, 3))
     with pytest.raises(UsageError, match="top_k=0: give at least 1"):
         ranked(index, (1, 1), 0)
-    with pytest.raises(UsageError, match="weight 1.5: the share of the words"):
+    with pytest.raises(UsageError, match="weight 1.5: must be a share"):
         ranked(index, (1, 1), weight=1.5)
-    with pytest.raises(InputError, match="a vector of 2 components, those of the corpus have 6: ask with the encoder"):
+    with pytest.raises(InputError, match="its vector has 2 components, those of the corpus have 6; use the encoder"):
         index.rank("q", np.ones(2, np.float32), LevelRange(1, 1))
     for lost in (np.nan, np.inf):
         with pytest.raises(
-            InputError, match="question: its vector has a component that is not finite; mend the encoder"
+            InputError, match="question: its vector has a component that is not finite; fix the encoder"
         ):
             index.rank("q", np.full(6, lost, np.float32), LevelRange(1, 1))
-    with pytest.raises(UsageError, match="parents compressor: nothing makes their vectors"):
+    with pytest.raises(UsageError, match="parents compressor: no function makes their vectors"):
         LevelIndex(CORPUS, NAMES, Parents("compressor"))
     bare = tree_corpus(CORPUS.documents, CORPUS.trees, count)
     with pytest.raises(InputError, match="corpus: has no vectors"):
@@ -288,7 +288,7 @@ def test_a_plan_of_each_question():
     fixed = constant(LevelRange(1, 1))
     found = find_passages("red key", CORPUS, lambda *_: rank_levels(index, "red key", embed, fixed)[0])
     assert [passage.node for passage in found.context.passages] == [1, 4, 8, 11]
-    with pytest.raises(UsageError, match="there are 3, from 0"):
+    with pytest.raises(UsageError, match="there are only 3"):
         rank_levels(index, "key", embed, constant(LevelRange(1, 7)))
     with pytest.raises(UsageError, match="weight -1"):
         rank_levels(index, "key", embed, fixed, weight=-1.0)

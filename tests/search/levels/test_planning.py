@@ -98,7 +98,7 @@ def test_a_search_by_a_planner_is_the_search_in_its_range():
 
 
 def test_other_levels_are_refused():
-    with pytest.raises(UsageError, match="trained on the levels a, b, the index has document"):
+    with pytest.raises(UsageError, match="trained on the levels a, b, but the index has document"):
         make_planner(router(names=("a", "b")), tiny_index(), embed)
 
 
@@ -123,7 +123,7 @@ def test_a_run_gives_the_router_back(tmp_path, margin):
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     save_checkpoint(tmp_path / "run", 0, {"x": np.ones(2)}, {}, metadata={"kind": "tagger"})
-    with pytest.raises(UsageError, match="is no router: give a folder that `qrag train router --out` wrote"):
+    with pytest.raises(UsageError, match="not a router; give a folder that `qrag train router --out` wrote"):
         load_router(tmp_path / "run")
     with pytest.raises(UsageError, match="nowhere: no such folder; give one that `qrag train router --out` wrote"):
         load_router(tmp_path / "nowhere")
@@ -139,7 +139,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
         ({"margin": -1.0}, "margin -1"),
         ({"features": "profiles"}, "9 numbers of a profile"),
         ({"features": "smell"}, "of another version"),
-        ({"names": ("document", "16")}, "is no level"),
+        ({"names": ("document", "16")}, "is not a level"),
     ],
 )
 def test_a_router_that_cannot_be_is_damaged(changes, message):
@@ -155,4 +155,4 @@ def test_a_router_that_cannot_be_is_damaged(changes, message):
     arrays = {name: getattr(own, name) for name in ("mean", "scale", "weights", "bias")}
     with pytest.raises(InputError, match=message) as refused:
         planning._checked(arrays, json.loads(json.dumps(about)), "RUN")
-    assert "train it anew" in str(refused.value)
+    assert "train it again" in str(refused.value)

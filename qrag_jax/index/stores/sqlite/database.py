@@ -1,12 +1,13 @@
-"""The SQLite file of an index: its tables, connections, transactions, and errors as ours.
+"""The SQLite file of an index (the catalogue): tables, connections, transactions and errors.
 
-    ledger      a row a document: id, hash of its bytes, what read it, why it could not be read, hash of all of its row
-    documents   a row a document that could be read: text, metadata, chunks, vectors, tree
-    notes       a row two documents of which one has notes from the other (`note_rows`)
-    noted       at most one row: which documents the notes were made of
+    ledger      one row for each document: id, hash of its bytes, reader, why it could not be read, hash of all this
+    documents   one row for each document that could be read: text, metadata, chunks, vectors, tree
+    notes       one row for each pair of documents of which one has notes from the other (`note_rows`)
+    noted       at most one row: which documents the notes were made from
 
-As the journal of calls it is in WAL mode with `synchronous=FULL`: what is told is on the disk. `secure_delete` leaves
-nothing of what was removed. Values are bytes: a flipped bit then makes a wrong value and no error of decoding.
+Like the journal, it is in WAL mode with `synchronous=FULL`: a reported change is on the disk. `secure_delete`
+overwrites what was removed. Values are bytes, so a flipped bit gives a wrong value, which the hash detects, and no
+decoding error.
 """
 
 import os
@@ -45,19 +46,19 @@ CREATE TABLE documents (
 def advice(folder: Path) -> str:
     """What to do about a damaged index."""
     return (
-        f"`qrag index info {folder} --verify` names what is damaged, `qrag index add {folder} PATHS...` reads that "
-        "again; if neither can, remove the folder and build it again"
+        f"name the damage with `qrag index info {folder} --verify`, then repair it with `qrag index add {folder} "
+        "PATHS...`; if neither works, remove the folder and build the index again"
     )
 
 
-# "qrix"; the first format had no notes: a writer adds their tables.
+# "qrix". The first format had no notes; a writer adds their tables.
 _KIND = Kind("catalogue of an index", 0x71726978, (1, 2), _SCHEMA, lambda path: advice(path.parent))
 named, transaction = _KIND.named, _KIND.transaction
 
 
 @contextmanager
 def looked_through(folder: Path) -> Iterator[None]:
-    """Damage that ends a look for what is whole is beyond `advice`, which would lead back here: so the message says.
+    """Replaces `advice` in errors of the check that `advice` recommends: nothing can be read, so build again.
 
     Raises:
         Damaged: nothing can be read.
@@ -65,28 +66,28 @@ def looked_through(folder: Path) -> Iterator[None]:
     try:
         yield
     except Damaged as error:
-        why = error.__cause__ or "it is no catalogue of an index"
+        why = error.__cause__ or "it is not a catalogue of an index"
         raise Damaged(
-            f"{folder / CATALOGUE}: damaged, cut off or not ours, and nothing of it can be read ({why}): remove the "
-            f"folder {folder} and build the index again, or copy it again from where it came"
+            f"{folder / CATALOGUE}: damaged, or not written by qrag; nothing can be read ({why}); remove the "
+            f"folder {folder} and build the index again, or copy it again from the source"
         ) from error
 
 
 @contextmanager
 def reading_from(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that sees the catalogue as it is now, whatever is written meanwhile."""
+    """A connection that sees the current state of the catalogue, whatever is written in the meantime."""
     with closing(_open_to_read(folder / CATALOGUE)) as connection:
         yield connection
 
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that writes; the caller holds the folder (`folder.one_writer`).
+    """A connection that writes; the caller holds the lock of the folder (`folder.one_writer`).
 
-    At the end the log of changes is taken into the file and emptied: what was removed is in neither.
+    At the end the write-ahead log is merged into the file and emptied, so neither contains removed text.
     """
     path = folder / CATALOGUE
-    for left in folder.glob(f"{MAKING.format(CATALOGUE)}*"):  # of a writer that was killed
+    for left in folder.glob(f"{MAKING.format(CATALOGUE)}*"):  # left by a writer that was killed
         left.unlink(missing_ok=True)
     with closing(_connect(path, "mode=rw")) as connection:
         with named(path):
@@ -99,7 +100,7 @@ def writing_to(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def create(folder: Path) -> None:
-    """Makes an empty catalogue, whole or not at all; one that a killed writer left empty is as good."""
+    """Makes an empty catalogue, complete or not at all. An existing one stays."""
     if (folder / CATALOGUE).exists():
         return
     with new_file(folder):
@@ -108,7 +109,7 @@ def create(folder: Path) -> None:
 
 @contextmanager
 def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A connection to an empty catalogue beside the place of the real one, which it takes when all is on the disk."""
+    """A connection to an empty catalogue in a temporary file, which replaces the catalogue when all is on the disk."""
     path = folder / CATALOGUE
     beside = folder / f"{MAKING.format(CATALOGUE)}{secrets.token_hex(4)}"
     try:
@@ -118,7 +119,7 @@ def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
     try:
         with _KIND.new(beside, path) as connection:
             yield connection
-        remove_beside(path)  # of the one whose place is taken: SQLite would mix it into the new one
+        remove_beside(path)  # those of the old file: SQLite would mix them into the new one
         os.replace(beside, path)
         sync_folder(folder)
     finally:
@@ -126,7 +127,7 @@ def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def bring_up_to_format(folder: Path) -> None:
-    """Adds what an older format had not, at once; from then on older versions refuse the file."""
+    """Adds the tables that an older format lacks, in one transaction; older versions then refuse the file."""
     with writing_to(folder) as connection, named(folder / CATALOGUE):
         if connection.execute("PRAGMA user_version").fetchone()[0] == 1:
             connection.executescript(f"BEGIN IMMEDIATE; {_NOTES_SCHEMA} PRAGMA user_version = 2; COMMIT;")
@@ -134,7 +135,7 @@ def bring_up_to_format(folder: Path) -> None:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     if not path.is_file():
-        raise InputError(f"{path}: no such file: copy the index again, or remove its folder and build it again")
+        raise InputError(f"{path}: no such file; copy the index again, or remove its folder and build it again")
     connection = _KIND.connect(path, mode)
     connection.text_factory = bytes
     return connection
@@ -146,7 +147,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
         try:
             _begin(connection, path)
         except sqlite3.OperationalError:
-            # A folder that may not be written has no place for the shared memory of readers; nobody writes there.
+            # A read-only folder has no place for the shared memory of readers, and no writer.
             if os.access(path.parent, os.W_OK) or path.with_name(f"{path.name}-wal").exists():
                 raise
             connection.close()
@@ -160,7 +161,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _begin(connection: sqlite3.Connection, path: Path) -> None:
-    """From here on the connection sees the file as it is now."""
+    """Starts a read transaction: the connection keeps seeing this state of the file."""
     _KIND.check(connection, path)
     connection.execute("BEGIN")
     connection.execute("SELECT 1 FROM ledger LIMIT 1").fetchone()

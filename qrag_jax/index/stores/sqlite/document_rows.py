@@ -1,9 +1,9 @@
-"""Rows of a catalogue that can be trusted: each is checked against its hash whenever it is read.
+"""Rows of documents in the catalogue. Every read checks a row against its hash.
 
-A document whose file cannot be read any more stays, and beside it stands what was tried in vain, and why: in the column
-`error` as a line with the hash of the bytes and what read them, and then the reason.
+If a file cannot be read any more, its document stays. The column `error` then has a line with the hash of the new bytes
+and their reader, and after it the reason.
 
-Damage, found before an index is written to: what is whole is kept, what is not is read again.
+Damage is found before an index is written to. Whole rows are kept, and damaged documents are read again.
 """
 
 import sqlite3
@@ -50,20 +50,20 @@ from qrag_jax.types import Chunk, Document, InputError
 _LEDGER = "ledger.id, ledger.number, bytes_sha256, reader, error, sha256"
 _ROW = "documents.id, text, metadata, ids, nodes, vectors, tree"
 _FROM = "FROM ledger LEFT JOIN documents USING (number)"
-LOST = Origin("", "")  # of a document whose row was damaged: no file is like it, so it is read again
+LOST = Origin("", "")  # of a damaged document: equals no file, so the file is read again
 
 
 @dataclass(frozen=True)
 class Known:
-    """A document that the catalogue has, as it was written.
+    """A document in the catalogue.
 
     Attributes:
         id: its path.
-        number: of its row, none is used twice; None where there is none, as it could never be read.
-        origin: what it was made of; where there is no row, what was tried in vain.
-        error: why its file could not be read, when that was last tried; empty where it could.
-        row: what was read; None where that is not kept in memory, too.
-        tried: what was tried in vain, if its file could not be read when that was last tried; else None.
+        number: of its row, never used twice; None if it could never be read.
+        origin: what it was made from; without a row, what could not be read.
+        error: why the file could not be read at the last try; empty if it could.
+        row: its contents; None if there is none, or if it is not kept in memory.
+        tried: what could not be read at the last try; None if the file could be read.
     """
 
     id: str
@@ -76,15 +76,15 @@ class Known:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a look at every row has found.
+    """The result of checking every row.
 
     Attributes:
-        known: whole documents and recorded failures by their ids, without their rows.
-        damaged: ids of those that are not what was written, or are gone.
-        fault: what is wrong with the file itself; empty where nothing is.
-        pairs: of whole rows of notes.
-        damaged_notes: names of those that are not what was written.
-        has_notes: the file has a place for notes; the first format had none.
+        known: undamaged documents and recorded failures by id, without their rows.
+        damaged: ids of documents that are damaged or missing.
+        fault: damage of the file itself; empty if there is none.
+        pairs: of undamaged rows of notes.
+        damaged_notes: names of damaged rows of notes.
+        has_notes: the file has tables for notes; the first format had none.
     """
 
     known: dict[str, Known]
@@ -96,22 +96,22 @@ class Survey:
 
     @property
     def is_whole(self) -> bool:
-        """Nothing is damaged."""
+        """Whether nothing is damaged."""
         return not self.damaged and not self.fault and not self.damaged_notes
 
 
 def read_all(connection: sqlite3.Connection, folder: Path) -> Iterator[Known]:
-    """Every document and failure, in the order of their ids, each checked.
+    """Reads and checks every document and failure, in the order of their ids.
 
     Raises:
-        Damaged: one is not what was written, which names it, or one is not listed.
+        Damaged: a document is damaged or not listed; the message names it.
     """
     num_rows = 0
     with named(folder / CATALOGUE):
         for values in connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} ORDER BY ledger.id"):
             known, name = _checked(values)
             if known is None:
-                raise Damaged(f"{folder}: document {name}: altered since it was written; {advice(folder)}")
+                raise Damaged(f"{folder}: document {name}: changed since it was written; {advice(folder)}")
             num_rows += known.number is not None
             yield known
         (count,) = connection.execute("SELECT count(*) FROM documents").fetchone()
@@ -120,16 +120,16 @@ def read_all(connection: sqlite3.Connection, folder: Path) -> Iterator[Known]:
 
 
 def read_row(connection: sqlite3.Connection, number: int) -> Row | None:
-    """The row of a number, as it is; None where there is none any more."""
+    """The row of a number, unchecked; None if it is gone."""
     found = connection.execute(f"SELECT {_ROW} FROM documents WHERE number = ?", (number,)).fetchone()
     return None if found is None else Row(*found[1:])
 
 
 def read_leaves(connection: sqlite3.Connection, folder: Path) -> tuple[list[Document], list[Chunk]]:
-    """The documents in the order of their ids, and what is searched of them; without vectors, and not checked.
+    """The documents in the order of their ids, and the chunks that are searched; without vectors, unchecked.
 
     Raises:
-        Damaged: a row is none of ours.
+        Damaged: a row cannot be decoded.
     """
     documents, leaves = [], []
     query = f"SELECT ledger.id, text, metadata, ids, nodes, tree {_FROM} WHERE number IS NOT NULL ORDER BY ledger.id"
@@ -144,10 +144,10 @@ def read_leaves(connection: sqlite3.Connection, folder: Path) -> tuple[list[Docu
 
 
 def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
-    """Looks at every row, and goes on where one cannot be read.
+    """Checks every row, and continues past rows that cannot be read.
 
     Raises:
-        Damaged: there is no ledger of documents that could be read at all.
+        Damaged: the ledger of documents cannot be read at all.
     """
     known: dict[str, Known] = {}
     damaged: set[str] = set()
@@ -173,30 +173,30 @@ def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
 
 
 def put(connection: sqlite3.Connection, folder: Path, entry: Entry) -> int:
-    """Writes a document in place of what was there under its id; all of it or nothing. Gives the number of its row."""
+    """Writes or replaces a document, completely or not at all. Returns the number of its row."""
     row = astuple(pack(entry))
     with transaction(connection, folder / CATALOGUE):
         _delete(connection, entry.document.id)
         place = "(id, text, metadata, ids, nodes, vectors, tree) VALUES (?, ?, ?, ?, ?, ?, ?)"
         inserted = connection.execute(f"INSERT INTO documents {place}", (to_bytes(entry.document.id), *row))
         number = inserted.lastrowid
-        assert number is not None  # an INSERT has one
+        assert number is not None  # every INSERT has one
         _enter(connection, entry.document.id, number, entry.origin, b"", row)
     return number
 
 
 def put_failure(connection: sqlite3.Connection, folder: Path, failure: Failure) -> None:
-    """Records that a document could not be read; what was known of it is removed."""
+    """Records that a document could not be read, and removes its row."""
     with transaction(connection, folder / CATALOGUE):
         _delete(connection, failure.id)
         _enter(connection, failure.id, None, failure.origin, to_bytes(failure.reason), ())
 
 
 def put_beside(connection: sqlite3.Connection, folder: Path, document_id: str, failure: Failure | None) -> None:
-    """Records that the file of a document could not be read, and leaves the document; None takes such a record back.
+    """Records that the file of a document cannot be read, and keeps the document. None removes that record.
 
     Raises:
-        Damaged: the document is not there, as it was a moment ago.
+        Damaged: the document is missing.
         InputError: the disk is full.
     """
     key = to_bytes(document_id)
@@ -204,20 +204,20 @@ def put_beside(connection: sqlite3.Connection, folder: Path, document_id: str, f
         found = connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} WHERE ledger.id = ?", (key,)).fetchone()
         known = None if found is None else _checked(found)[0]
         if known is None or known.row is None:
-            raise Damaged(f"{folder}: document {document_id}: altered since it was written; {advice(folder)}")
+            raise Damaged(f"{folder}: document {document_id}: changed since it was written; {advice(folder)}")
         error = b"" if failure is None else _join(failure)
         connection.execute("DELETE FROM ledger WHERE id = ?", (key,))
         _enter(connection, document_id, known.number, known.origin, error, astuple(known.row))
 
 
 def remove(connection: sqlite3.Connection, folder: Path, document_id: str) -> None:
-    """Removes all that is kept of a document."""
+    """Removes everything stored for a document."""
     with transaction(connection, folder / CATALOGUE):
         _delete(connection, document_id)
 
 
 def copy(connection: sqlite3.Connection, folder: Path, known: Known) -> None:
-    """Writes what another catalogue had, as it was."""
+    """Writes the row of another catalogue unchanged."""
     if known.number is None:
         put_failure(connection, folder, Failure(known.id, known.error, known.origin))
         return
@@ -232,7 +232,7 @@ def entry_of(known: Known, folder: Path) -> Entry:
     try:
         return unpack(known.id, known.row, known.origin)
     except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"{folder}: document {known.id}: no row of an index ({error}); {advice(folder)}") from error
+        raise InputError(f"{folder}: document {known.id}: its row is damaged ({error}); {advice(folder)}") from error
 
 
 def _delete(connection: sqlite3.Connection, document_id: str) -> None:
@@ -256,13 +256,13 @@ def _enter(
 
 
 def _checked(values: tuple) -> tuple[Known | None, str]:
-    """What a joined row says if it is what was written, else None; and the name that it goes by."""
+    """The document of a joined row, or None if it is damaged; and its name."""
     key, number, *made_of, error, sha256, row_key = values[:7]
     row = values[7:] if number is not None else ()
     if not all(type(value) is bytes for value in (key, *made_of, error, sha256, *row)):
         return None, _name(row_key if type(row_key) is bytes else key)
     if parts_sha256(key, *made_of, error, *row) != sha256 or (row and row_key != key):
-        # A name in the ledger may be what has changed: then the row has the right one.
+        # If only the name in the ledger has changed, the row has the right one.
         is_renamed = type(row_key) is bytes and parts_sha256(row_key, *made_of, error, *row) == sha256
         return None, _name(row_key if is_renamed else key)
     try:
@@ -276,7 +276,7 @@ def _checked(values: tuple) -> tuple[Known | None, str]:
 
 
 def _join(failure: Failure) -> bytes:
-    """What the column `error` has of a document that stays; neither hash nor reader has the marks that part them."""
+    """The column `error` of a document that stays. Neither hash nor reader contains a space or a newline."""
     return to_bytes(f"{failure.origin.bytes_sha256} {failure.origin.reader}\n{failure.reason}")
 
 
@@ -292,7 +292,7 @@ def _name(key: object) -> str:
 
 
 def _ledger(connection: sqlite3.Connection, folder: Path) -> tuple[list[tuple], str]:
-    """(id, number) of what the ledger lists, and what is wrong with it: from both ends, as far as it can be read."""
+    """(id, number) of each line of the ledger, and any damage. Reads from both ends, as far as possible."""
     found: dict[object, tuple] = {}
     fault = ""
     for order in ("ASC", "DESC"):
@@ -310,7 +310,7 @@ def _ledger(connection: sqlite3.Connection, folder: Path) -> tuple[list[tuple], 
 
 
 def _orphans(connection: sqlite3.Connection, numbers: set[int]) -> tuple[set[str], str]:
-    """Names of documents that the ledger does not list, and what is wrong with their table."""
+    """Names of documents that the ledger does not list, and any damage of their table."""
     found: set[str] = set()
     try:
         for number, key in connection.execute("SELECT number, id FROM documents ORDER BY number"):
@@ -322,7 +322,7 @@ def _orphans(connection: sqlite3.Connection, numbers: set[int]) -> tuple[set[str
 
 
 def _structure(connection: sqlite3.Connection) -> str:
-    """What SQLite finds wrong with its file; nothing where all is well."""
+    """Damage that SQLite finds in its file; empty if there is none."""
     try:
         said = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except SQLITE_ERRORS as error:
@@ -335,13 +335,12 @@ LOST_REASON = "its row in the index was damaged; add its file again"
 
 
 def mend(folder: Path) -> Survey:
-    """What a catalogue has, each row checked; a damaged catalogue is first written anew, of what is whole.
+    """Checks every row of a catalogue; if it is damaged, first rewrites it with the undamaged rows.
 
-    A document that was damaged is recorded as one that could not be read, until its file is. The caller holds the
-    folder.
+    A damaged document is recorded as a failure until its file is read again. The caller holds the lock of the folder.
 
     Raises:
-        Damaged: nothing of it can be read.
+        Damaged: nothing can be read.
         InputError: the disk is full.
     """
     with looked_through(folder):
@@ -352,8 +351,8 @@ def mend(folder: Path) -> Survey:
                 bring_up_to_format(folder)
             return found
         with writing_to(folder):
-            pass  # what a killed writer has left in the log goes into the file: the log is removed below
-        # Not in place: in a file whose structure is wrong, each change may spoil what is whole.
+            pass  # merges a log left by a killed writer into the file, because the log is removed below
+        # Into a new file: writing to a file with a wrong structure may damage good rows.
         with new_file(folder) as beside, reading_from(folder) as connection:
             for known in found.known.values():
                 row = None if known.number is None else read_row(connection, known.number)
@@ -361,7 +360,7 @@ def mend(folder: Path) -> Survey:
             for name in found.damaged:
                 put_failure(beside, folder, Failure(name, LOST_REASON, LOST))
             with transaction(beside, folder / CATALOGUE):
-                for pair in found.pairs:  # without what they were made of: so they are made anew where one is missing
+                for pair in found.pairs:  # without the mark of completeness, so missing notes are made again
                     notes = read_note_row(connection, pair)
                     if notes is not None and all(name in found.known for name in pair):
                         put_note_row(beside, notes)

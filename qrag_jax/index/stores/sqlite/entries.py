@@ -1,12 +1,12 @@
-"""What an index keeps of a document, and the bytes that it is kept as: hashed together, so that no bit changes unseen.
+"""The stored form of a document: bytes, hashed together so that every changed bit is noticed.
 
-    nodes     int64, little endian: the levels of all chunks, their tokens, what became of them (0 embedded whole, 1 cut
-              by the encoder, 2 without a vector), their numbers of spans, and then all spans (start, end, start, ...)
-    vectors   float32, little endian, a row a chunk that has one
+    nodes     int64, little endian: the levels of all chunks, their tokens, their states (0 embedded whole, 1 cut by
+              the encoder, 2 without a vector), their numbers of spans, and then all spans (start, end, start, ...)
+    vectors   float32, little endian, one row for each chunk with a vector
     ids       of the chunks, a JSON list
-    tree      int64, little endian: of each node its parent, -1 for the root; nothing where there is no tree
+    tree      int64, little endian: the parent of each node, -1 for the root; empty if there is no tree
 
-Ids of documents and texts are UTF-8 in which lone surrogates are kept.
+Ids of documents and text are UTF-8 that keeps lone surrogates.
 """
 
 import hashlib
@@ -23,17 +23,17 @@ from qrag_jax.index.metadata import metadata_json, read_metadata
 from qrag_jax.types import Chunk, Document, Span
 
 _INTEGER, _FLOAT = np.dtype("<i8"), np.dtype("<f4")
-_COLUMNS = 4  # of the nodes: level, num_tokens, what became of them, number of spans
+_COLUMNS = 4  # of the nodes: level, num_tokens, state, number of spans
 _CUT, _NO_VECTOR = 1, 2
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a document was made of: with equal settings, equal origins make equal entries.
+    """What a document was made from. Equal origins and equal settings give equal entries.
 
     Attributes:
         bytes_sha256: of the file, hexadecimal.
-        reader: version of what read it, and how.
+        reader: the reader and its version.
     """
 
     bytes_sha256: str
@@ -42,16 +42,16 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A document as it is searched.
+    """A document with its chunks and vectors.
 
     Attributes:
         document: its text and metadata.
         nodes: its chunks, in order.
-        vectors: of the chunks, as the encoder gave them or as they were made of children's; zeros where there is none.
-        is_cut: of each chunk, whether it is longer than the encoder's window.
-        origin: what it was made of.
-        tree: whose nodes these are; None where they are plain chunks.
-        has_vector: which chunks have one; None is all.
+        vectors: of the chunks, from the encoder or made from children; zeros if a chunk has none.
+        is_cut: for each chunk, whether it is longer than the encoder's window.
+        origin: what it was made from.
+        tree: the tree of these nodes; None if they are plain chunks.
+        has_vector: which chunks have a vector; None is all.
     """
 
     document: Document
@@ -69,8 +69,8 @@ class Failure:
 
     Attributes:
         id: its path.
-        reason: a sentence that names what to do.
-        origin: what was tried; the same is not tried again.
+        reason: why, and what to do.
+        origin: what was tried; it is not tried again.
     """
 
     id: str
@@ -91,7 +91,7 @@ class Row:
 
 
 def pack(entry: Entry) -> Row:
-    """The bytes of an entry."""
+    """Encodes an entry as bytes."""
     there = np.full(len(entry.nodes), True) if entry.has_vector is None else entry.has_vector
     columns = [
         [node.level for node in entry.nodes],
@@ -111,18 +111,18 @@ def pack(entry: Entry) -> Row:
 
 
 def unpack_document(document_id: str, row: Row) -> Document:
-    """The document of a row."""
+    """Decodes the document of a row."""
     metadata = read_metadata(row.metadata.decode())
     if not isinstance(metadata, dict):
-        raise TypeError("metadata: no JSON object")
+        raise TypeError("metadata: not a JSON object")
     return Document(document_id, to_text(row.text), metadata)
 
 
 def unpack_nodes(document_id: str, row: Row) -> tuple[list[Chunk], Bool[np.ndarray, " nodes"]]:
-    """The chunks of a row, and which of them are cut."""
+    """Decodes the chunks of a row, and which of them are cut."""
     ids = json.loads(row.ids)
     if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
-        raise TypeError("ids of chunks: no list of texts")
+        raise TypeError("ids of chunks: not a list of strings")
     values = np.frombuffer(row.nodes, _INTEGER)
     levels, num_tokens, became, num_spans = values[: _COLUMNS * len(ids)].reshape(_COLUMNS, len(ids))
     spans = _spans(values[_COLUMNS * len(ids) :].tolist(), num_spans)
@@ -135,7 +135,7 @@ def has_vectors(row: Row, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
 
 
 def unpack_vectors(row: Row, num_nodes: int) -> Float[np.ndarray, "nodes dim"]:
-    """The vectors of a row, zeros where there is none; read-only where all have one."""
+    """The vectors of a row, zeros for chunks without one; read-only if all have one."""
     there = has_vectors(row, num_nodes)
     kept = np.frombuffer(row.vectors, _FLOAT).reshape(int(there.sum()), -1)
     if there.all():
@@ -146,7 +146,7 @@ def unpack_vectors(row: Row, num_nodes: int) -> Float[np.ndarray, "nodes dim"]:
 
 
 def parents_in(row: Row, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
-    """Which nodes of a row hold others."""
+    """Which nodes of a row have children."""
     holds = np.zeros(num_nodes, bool)
     above = np.frombuffer(row.tree, _INTEGER)
     holds[above[above >= 0]] = True
@@ -154,7 +154,7 @@ def parents_in(row: Row, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
 
 
 def unpack_tree(document_id: str, row: Row, nodes: Sequence[Chunk]) -> ChunkTree | None:
-    """The tree of a row, whose nodes are these; None where it has none."""
+    """Decodes the tree of a row; None if it has none."""
     if not row.tree:
         return None
     parent = np.frombuffer(row.tree, _INTEGER).astype(np.int64)
@@ -165,7 +165,7 @@ def unpack_tree(document_id: str, row: Row, nodes: Sequence[Chunk]) -> ChunkTree
 
 
 def unpack(document_id: str, row: Row, origin: Origin) -> Entry:
-    """The entry of a row."""
+    """Decodes the entry of a row."""
     nodes, is_cut = unpack_nodes(document_id, row)
     tree = unpack_tree(document_id, row, nodes)
     document, vectors = unpack_document(document_id, row), unpack_vectors(row, len(nodes))
@@ -174,7 +174,7 @@ def unpack(document_id: str, row: Row, origin: Origin) -> Entry:
 
 
 def parts_sha256(*parts: bytes) -> bytes:
-    """sha256 of parts, each with its length: none can lend a byte to its neighbour."""
+    """The sha256 of several parts. Each is hashed with its length, so no byte can move between parts."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
@@ -183,17 +183,17 @@ def parts_sha256(*parts: bytes) -> bytes:
 
 
 def text_key(text: str) -> bytes:
-    """sha256 of the text of a chunk: equal texts have equal vectors."""
+    """The sha256 of the text of a chunk; equal texts have equal vectors."""
     return hashlib.sha256(to_bytes(text)).digest()
 
 
 def to_bytes(text: str) -> bytes:
-    """UTF-8, in which lone surrogates are kept; it is ordered as the texts are."""
+    """Encodes text as UTF-8 that keeps lone surrogates; the bytes sort like the text."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def to_text(content: bytes) -> str:
-    """What `to_bytes` wrote."""
+    """Decodes the result of `to_bytes`."""
     return content.decode("utf-8", "surrogatepass")
 
 

@@ -1,11 +1,11 @@
-"""Notes of an index as rows of its catalogue: one for all notes that a document has from another one, or from itself.
+"""Rows of notes in the catalogue. One row has all notes that one document has from another one, or from itself.
 
-    notes     answering, asking: ids of the documents; the notes as a JSON list, the tokens of each (int64), and float32
-              vectors of their texts and then of the questions of those that have one, a row each
-    noted     at most one row: of which documents, by which setting, and what came of it
+    notes     answering, asking: ids of the documents; the notes as a JSON list; the tokens of each (int64); float32
+              vectors of their texts and then of their questions, if they have one; one row each
+    noted     at most one row: the documents and the setting that the notes were made from, and the result
 
-A row goes with either of its documents, in the same transaction: no word of a document that was removed or changed
-stays, and what is there proves itself whatever ended the writer. Whether it is all there is, `noted` says.
+A row is removed in the same transaction as either of its documents. So no text of a removed or changed document stays,
+and every row left is valid, even if the writer is killed. `noted` says whether the notes are complete.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from qrag_jax.types import Note
 _INTEGER, _FLOAT = np.dtype("<i8"), np.dtype("<f4")
 _COLUMNS = "answering, asking, notes, num_tokens, vectors"
 _TEXTS = ("asking", "answering", "text", "quote", "reader", "question", "answer")
-_PLACE = "place"  # of a note among those of its chunk
+_PLACE = "place"  # position of a note among those of its chunk
 Pair = tuple[str, str]  # ids of the answering and of the asking document
 
 
@@ -38,8 +38,8 @@ class NoteRow:
     """The notes that a document has from another one, as bytes.
 
     Attributes:
-        pair: whose they are, and where they come from.
-        content, num_tokens, vectors: as the module says.
+        pair: the document with the notes, and the one that they come from.
+        content, num_tokens, vectors: as in the module docstring.
     """
 
     pair: Pair
@@ -49,23 +49,23 @@ class NoteRow:
 
     @cached_property
     def placed(self) -> tuple[tuple[int, Note], ...]:
-        """The notes, each with its place among those of its chunk.
+        """The notes, each with its position among those of its chunk.
 
         Raises:
-            ValueError, TypeError, KeyError, RecursionError: it is no row of ours.
+            ValueError, TypeError, KeyError, RecursionError: the row cannot be decoded.
         """
         return unpack_notes(self.content)
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """What is embedded of the notes, in the order of the vectors; raises as `placed`."""
+        """The embedded texts of the notes, in the order of the vectors; raises as `placed`."""
         return texts_of([note for _, note in self.placed])
 
     def unpack_vectors(self) -> tuple[Int[np.ndarray, " notes"], Float[np.ndarray, "texts dim"]]:
-        """Tokens of the notes and vectors of the texts, read-only.
+        """Token counts of the notes and vectors of the texts, read-only.
 
         Raises:
-            ValueError: it is no row of ours; or as `placed`.
+            ValueError: the row cannot be decoded; or as `placed`.
         """
         num_tokens = np.frombuffer(self.num_tokens, _INTEGER)
         vectors = np.frombuffer(self.vectors, _FLOAT).reshape(len(self.texts), -1)
@@ -76,14 +76,14 @@ class NoteRow:
 
 @dataclass(frozen=True)
 class Mark:
-    """What the notes of an index were made of, and what was no note.
+    """What the notes of an index were made from, and what was left out.
 
     Attributes:
         documents: hash of the documents (`documents_sha256`).
-        setting: who wrote them, and how.
-        num_notes: that were written.
-        left_out: how many were not written or kept, by reason.
-        is_complete: as of `ReadNotes`: else the next update has them read again.
+        setting: the writer and its options.
+        num_notes: number of notes written.
+        left_out: number of notes not written or kept, by reason.
+        is_complete: as in `ReadNotes`; if False, the next update has all notes written again.
     """
 
     documents: bytes
@@ -94,49 +94,49 @@ class Mark:
 
 
 def pack_notes(notes: Sequence[tuple[int, Note]]) -> bytes:
-    """Notes with their places among those of their chunks, as bytes."""
+    """Encodes notes with their positions among those of their chunks."""
     return json.dumps([asdict(note) | {_PLACE: place} for place, note in notes]).encode()
 
 
 def unpack_notes(content: bytes) -> tuple[tuple[int, Note], ...]:
-    """What `pack_notes` packed."""
+    """Decodes the result of `pack_notes`."""
     return tuple(_unpack_note(fields) for fields in json.loads(content))
 
 
 def texts_of(notes: Sequence[Note]) -> tuple[str, ...]:
-    """What is embedded of the notes of a row, in the order of its vectors."""
+    """The texts to embed for the notes of a row, in the order of its vectors."""
     return (*(note.text for note in notes), *(note.question for note in notes if note.question))
 
 
 def pack_vectors(num_tokens: Sequence[int], vectors: Sequence[np.ndarray]) -> tuple[bytes, bytes]:
-    """Tokens and vectors of a row as bytes."""
+    """Encodes the token counts and vectors of a row."""
     return np.array(num_tokens, _INTEGER).tobytes(), np.array(vectors, _FLOAT).tobytes()
 
 
 def has_notes(connection: sqlite3.Connection) -> bool:
-    """Whether the catalogue is of a format with notes: the first had none."""
+    """Whether the catalogue has tables for notes; the first format had none."""
     return connection.execute("PRAGMA user_version").fetchone()[0] > 1
 
 
 def read_pairs(connection: sqlite3.Connection, folder: Path) -> dict[Pair, bytes]:
-    """The notes of each row, without their vectors; not checked."""
+    """The notes of each row, without vectors, unchecked."""
     with named(folder / CATALOGUE):
         rows = connection.execute("SELECT answering, asking, notes FROM notes")
         return {(to_text(answering), to_text(asking)): notes for answering, asking, notes in rows}
 
 
 def read_note_row(connection: sqlite3.Connection, pair: Pair) -> NoteRow | None:
-    """The row of a pair, not checked; None where there is none."""
+    """The row of a pair, unchecked; None if there is none."""
     query = f"SELECT {_COLUMNS} FROM notes WHERE answering = ? AND asking = ?"
     found = connection.execute(query, tuple(map(to_bytes, pair))).fetchone()
     return None if found is None else NoteRow(pair, *found[2:])
 
 
 def read_note_rows(connection: sqlite3.Connection, folder: Path) -> Iterator[NoteRow]:
-    """All rows in the order of their documents, each checked.
+    """Reads and checks all rows, in the order of their documents.
 
     Raises:
-        Damaged: one is not what was written; names it.
+        Damaged: a row was changed; the message names it.
     """
     with named(folder / CATALOGUE):
         if not has_notes(connection):
@@ -144,12 +144,12 @@ def read_note_rows(connection: sqlite3.Connection, folder: Path) -> Iterator[Not
         for values in connection.execute(f"SELECT {_COLUMNS}, sha256 FROM notes ORDER BY answering, asking"):
             row, name = _checked(values)
             if row is None:
-                raise Damaged(f"{folder}: {name}: altered since they were written; {advice(folder)}")
+                raise Damaged(f"{folder}: {name}: changed since they were written; {advice(folder)}")
             yield row
 
 
 def rows_of(connection: sqlite3.Connection, document_id: str) -> list[NoteRow]:
-    """The rows that go with a document, not checked."""
+    """The rows that are removed with a document, unchecked."""
     key = to_bytes(document_id)
     query = f"SELECT {_COLUMNS} FROM notes WHERE answering = ? OR asking = ?"
     return [
@@ -159,29 +159,29 @@ def rows_of(connection: sqlite3.Connection, document_id: str) -> list[NoteRow]:
 
 
 def put_note_row(connection: sqlite3.Connection, row: NoteRow) -> None:
-    """Writes a row in place of what was there of its documents; in a transaction of the caller's."""
+    """Writes or replaces a row; the caller has opened a transaction."""
     _forget_mark(connection)
     values = (*map(to_bytes, row.pair), row.content, row.num_tokens, row.vectors)
     connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?, ?, ?)", (*values, parts_sha256(*values)))
 
 
 def delete_pair(connection: sqlite3.Connection, pair: Pair) -> None:
-    """Removes a row; in a transaction of the caller's."""
+    """Removes a row; the caller has opened a transaction."""
     _forget_mark(connection)
     connection.execute("DELETE FROM notes WHERE answering = ? AND asking = ?", tuple(map(to_bytes, pair)))
 
 
 def delete_notes_of(connection: sqlite3.Connection, document_id: str) -> None:
-    """Removes the notes that a document has or is told in; in a transaction of the caller's."""
+    """Removes the notes that a document has or that come from it; the caller has opened a transaction."""
     _forget_mark(connection)
     key = to_bytes(document_id)
     connection.execute("DELETE FROM notes WHERE answering = ? OR asking = ?", (key, key))
 
 
 def survey_notes(connection: sqlite3.Connection) -> tuple[list[Pair], list[str], str]:
-    """Pairs of whole rows, names of those that are not what was written, and what is wrong with their tables.
+    """Pairs of undamaged rows, names of damaged rows, and any damage of their tables.
 
-    Row by row, by the index of their names: a scan of the table would end at the first page that cannot be read.
+    Reads row by row through the index of names, because a scan would end at the first page that cannot be read.
     """
     whole: list[Pair] = []
     damaged: list[str] = []
@@ -208,7 +208,7 @@ def survey_notes(connection: sqlite3.Connection) -> tuple[list[Pair], list[str],
 
 
 def count_notes(connection: sqlite3.Connection, pairs: Sequence[Pair] | None = None) -> int:
-    """How many notes there are, in the rows of these pairs; None is all."""
+    """The number of notes in the rows of these pairs; None is all."""
     if pairs is None and not has_notes(connection):
         return 0
     query = "SELECT coalesce(sum(length(num_tokens)), 0) FROM notes"
@@ -219,18 +219,18 @@ def count_notes(connection: sqlite3.Connection, pairs: Sequence[Pair] | None = N
 
 
 def documents_sha256(connection: sqlite3.Connection) -> bytes:
-    """A hash of all documents that could be read: of their ids and what they were made of, as `Origin` says."""
+    """A hash of the ids and origins of all documents that could be read."""
     digest = hashlib.sha256()
     query = "SELECT id, bytes_sha256, reader FROM ledger WHERE number IS NOT NULL ORDER BY id"
     for parts in connection.execute(query):
         if not all(type(part) is bytes for part in parts):
-            return b""  # no row of ours, and no hash
+            return b""  # a damaged row; equals no hash
         digest.update(parts_sha256(*parts))
     return digest.digest()
 
 
 def read_mark(connection: sqlite3.Connection) -> Mark | None:
-    """What the notes were made of; None where that is not known, or is not what was written."""
+    """What the notes were made from; None if it is unknown or damaged."""
     if not has_notes(connection):
         return None
     found = connection.execute("SELECT documents, setting, result, sha256 FROM noted").fetchone()
@@ -241,12 +241,12 @@ def read_mark(connection: sqlite3.Connection) -> Mark | None:
         made = json.loads(result)
         left_out = {str(reason): int(number) for reason, number in made["left_out"].items()}
         return Mark(documents, setting.decode(), int(made["num_notes"]), left_out, "is_complete" not in made)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # with the right hash, and none of ours
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # right hash, wrong contents
         return None
 
 
 def write_mark(connection: sqlite3.Connection, mark: Mark) -> None:
-    """Writes what the notes were made of; in a transaction of the caller's."""
+    """Records what the notes were made from; the caller has opened a transaction."""
     result = {"num_notes": mark.num_notes, "left_out": dict(mark.left_out)}
     if not mark.is_complete:
         result["is_complete"] = False
@@ -267,7 +267,7 @@ def clear_notes(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 def _forget_mark(connection: sqlite3.Connection) -> None:
-    """With any change of a row: documents and setting may come back to what the mark says, the row does not."""
+    """Removes the mark at any change of a row, because documents and setting may return to the recorded state."""
     connection.execute("DELETE FROM noted")
 
 
@@ -275,14 +275,14 @@ def _unpack_note(fields: dict[str, Any]) -> tuple[int, Note]:
     place, (start, end), (first, last) = (fields[name] for name in (_PLACE, "source", "evidence"))
     texts = {name: fields[name] for name in _TEXTS}
     if not all(type(text) is str for text in texts.values()):
-        raise TypeError("a text of a note is none")
+        raise TypeError("a text of a note is not a string")
     if not all(type(number) is int for number in (place, start, end, first, last)):
-        raise TypeError("a place of a note is none")
+        raise TypeError("a place of a note is not a number")
     return place, Note(**texts, source=(start, end), evidence=(first, last))
 
 
 def _checked(values: tuple) -> tuple[NoteRow | None, str]:
-    """A row if it is what was written, else None; and the name that it goes by."""
+    """The row, or None if it is damaged; and its name."""
     answering, asking, *row, sha256 = values
     name = _name(answering, asking)
     if not all(type(value) is bytes for value in values) or parts_sha256(*values[:-1]) != sha256:
@@ -290,7 +290,7 @@ def _checked(values: tuple) -> tuple[NoteRow | None, str]:
     try:
         found = NoteRow((to_text(answering), to_text(asking)), *row)
         found.unpack_vectors()
-    except (ValueError, TypeError, KeyError, RecursionError):  # with the right hash, and none of ours
+    except (ValueError, TypeError, KeyError, RecursionError):  # right hash, wrong contents
         return None, name
     return found, name
 
