@@ -1,4 +1,4 @@
-"""Users' own files as documents: what is read, by which reader, and what is left out. No JAX."""
+"""Reads files as documents: which files are read, by which reader, and what is left out. Does not use JAX."""
 
 import lazy_loader
 

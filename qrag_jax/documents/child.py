@@ -1,7 +1,7 @@
-"""The process in which one file of a stranger is converted: `python -c "..." KIND ENCODING`, bytes in, JSON out.
+"""The process that converts one untrusted file: `python -c "..." KIND ENCODING`, bytes in, JSON out.
 
-Its limits are set when the libraries are there and the file has been read; from then on it opens no file but those of
-its libraries, no connection and no process, and whatever happens to it happens to nobody else.
+It sets its limits after it has imported the libraries and read the file. From then on it can open no file except those
+of its libraries, no connection and no process, and a failure affects only this file.
 """
 
 import json
@@ -15,7 +15,7 @@ from qrag_jax.documents.converted import Converted
 from qrag_jax.names import FILE_READERS
 from qrag_jax.types import InputError
 
-MEMORY = 512 * 2**20  # of address space, above what the process has when it begins to convert
+MEMORY = 512 * 2**20  # of address space, above what the process has before the conversion
 SECONDS = 30  # of CPU time
 _FORBIDDEN = (
     "socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.remove", "os.rename",
@@ -40,19 +40,19 @@ def main() -> None:
     except InputError as error:
         content = json.dumps({"refused": str(error)})
     except MemoryError:
-        content = json.dumps({"refused": f"needs more than {MEMORY // 2**20} MB of memory to be read: split it"})
+        content = json.dumps({"refused": f"needs more than {MEMORY // 2**20} MB of memory to be read; split it"})
     except RecursionError:
-        content = json.dumps({"refused": "is nested too deep to be read: it is damaged or hostile"})
-    except Exception as error:  # noqa: BLE001 -- of any library on any bytes; the message says which
+        content = json.dumps({"refused": "is nested too deep, so it is damaged or hostile; leave it out"})
+    except Exception as error:  # noqa: BLE001 -- any library may raise anything on any bytes; the message names it
         reason = f"{type(error).__name__}: {str(error)[:200]}"
-        content = json.dumps({"refused": f"cannot be read as {kind.upper()} ({reason}): is it whole? Save it anew"})
+        content = json.dumps({"refused": f"cannot be read as {kind.upper()} ({reason}); check it and save it again"})
     out.write(content)
     out.flush()
-    os._exit(0)  # deep trees are not taken apart
+    os._exit(0)  # skips freeing deep trees
 
 
 def reader(kind: str, encoding: str) -> Callable[[bytes], Converted]:
-    """The reader of a kind of file; its libraries are imported here."""
+    """The reader of a kind of file; imports its libraries."""
     return FILE_READERS.load(kind).load(encoding)
 
 
@@ -73,7 +73,7 @@ def _limit() -> None:
 
 
 def _refuse(event: str, arguments: tuple) -> None:
-    """An audit hook: refuses what no conversion needs."""
+    """An audit hook: refuses everything that no conversion needs."""
     if event == "open":
         path, _, flags = arguments
         if flags & _WRITES or not _is_of_libraries(path):

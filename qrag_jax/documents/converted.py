@@ -1,4 +1,4 @@
-"""What a converter gives, and what all of them do to text."""
+"""The result of a converter, and the cleaning that all results get."""
 
 import re
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class Converted:
 
     Attributes:
         text: Markdown.
-        pages: offset of the first character of each page, ascending; None where there are no pages.
-        left_out: what of the file is not in the text, and would be missed; whole phrases.
+        pages: offset of the first character of each page, ascending; None if there are no pages.
+        left_out: phrases for content of the file that is missing from the text.
     """
 
     text: str
@@ -25,7 +25,7 @@ class Converted:
 
 
 def cleaned(text: str) -> str:
-    """Text with `\\n` as its line ends and no blanks before them, at most one blank line in a row, no controls."""
+    """Text with `\\n` as line ends, no blanks before them, at most one blank line in a row, and no controls."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     text = _LONE.sub("\ufffd", _UNWANTED.sub("", text))
     return _BLANK_LINES.sub("\n\n", _BLANKS_AT_ENDS.sub("", text)).strip("\n")

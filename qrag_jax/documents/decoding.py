@@ -1,4 +1,4 @@
-"""Bytes as text in a named encoding, with errors that say what the bytes look like."""
+"""Decodes bytes in a named encoding; errors say what the bytes look like."""
 
 import codecs
 from bisect import bisect_left
@@ -9,28 +9,28 @@ _SAVE_OR_NAME = ("save it as UTF-8, or name its encoding (", Arg("encoding", "NA
 
 
 def check_encoding(encoding: str) -> None:
-    """Refuses names that Python does not know, and codecs that do not make text of bytes (hex, rot13)."""
+    """Refuses names that Python does not know, and codecs that do not decode to text (hex, rot13)."""
     try:
-        b" ".decode(encoding)  # looked up for the first byte only, so an empty text would not do
+        b" ".decode(encoding)  # an empty text would not look the codec up
     except (LookupError, ValueError) as error:
-        # Of a known one a blank is no whole character; a name that is no text cannot even be looked up.
+        # A blank is incomplete in some known encodings; a name that is not a string cannot be looked up.
         if isinstance(error, UnicodeError) and not isinstance(error, UnicodeEncodeError):
             return
         raise UsageError(
             "Python knows no text encoding of that name",
             field="encoding",
             value=encoding,
-            remedy="examples: utf-8, latin-1, cp1252, utf-16, gb18030, shift_jis",
+            remedy="give one such as utf-8, latin-1, cp1252, utf-16, gb18030, shift_jis",
         ) from error
 
 
 def decode(name: str, raw: bytes, encoding: str) -> str:
-    """The text of a file's bytes; its line ends as they are, without a byte order mark.
+    """The text of a file's bytes; line ends unchanged, without a byte order mark.
 
     Args:
-        name: of the file; opens the message.
-        raw: all bytes, or as many as show a zero byte.
-        encoding: by any name that Python knows.
+        name: of the file, for messages.
+        raw: all bytes, or enough to contain a zero byte.
+        encoding: any name that Python knows.
     """
     zero = raw.find(b"\0") if is_utf8(encoding) else -1
     try:
@@ -44,30 +44,30 @@ def decode(name: str, raw: bytes, encoding: str) -> str:
                 remedy=(
                     "give the encoding that it was saved in (",
                     Arg("encoding", "NAME"),
-                    "), or leave it out if it is not a text",
+                    "), or leave the file out if it is not text",
                 ),
             ) from error
-        hint = "it looks like UTF-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "it may be Latin-1, or not a text"
+        hint = "it looks like UTF-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "it may be Latin-1, or not text"
         raise InputError(f"not UTF-8 {place} ({hint})", file=name, remedy=_SAVE_OR_NAME) from error
     if "\0" in text:
         is_other = is_utf8(encoding) and _looks_like_utf16(raw)
         raise InputError(
             f"zero byte at byte {zero if zero >= 0 else _zero(raw, text, encoding)}",
             file=name,
-            remedy=("it looks like UTF-16: ", *_SAVE_OR_NAME) if is_other else "this is not a text file, leave it out",
+            remedy=("it looks like UTF-16: ", *_SAVE_OR_NAME) if is_other else "this is not a text file; leave it out",
         )
     return text.removeprefix("\ufeff")  # the byte order mark that Windows editors write
 
 
 def is_utf8(encoding: str) -> bool:
-    """Whether a name that Python knows is one of UTF-8."""
+    """Whether a name that Python knows means UTF-8."""
     return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
 
 
 def looks_like_utf8(raw: bytes, encoding: str) -> bool:
-    """Whether bytes of what was in another encoding are UTF-8: texts of other encodings are mostly wrong as UTF-8.
+    """Whether bytes that used to be in another encoding are valid UTF-8, which text of other encodings rarely is.
 
-    ASCII tells nothing, unless it is something else in that encoding, as in UTF-16 and EBCDIC.
+    ASCII alone decides nothing, except against encodings such as UTF-16 and EBCDIC, which write it differently.
     """
     if raw.isascii() and (b"\0" in raw or _has_ascii(encoding)):
         return False
@@ -78,7 +78,7 @@ def looks_like_utf8(raw: bytes, encoding: str) -> bool:
 
 
 def _has_ascii(encoding: str) -> bool:
-    """Whether ASCII is the same in an encoding."""
+    """Whether an encoding writes ASCII unchanged."""
     try:
         return b"Ab 1".decode(encoding) == "Ab 1"
     except UnicodeError:
@@ -86,7 +86,7 @@ def _has_ascii(encoding: str) -> bool:
 
 
 def _zero(raw: bytes, text: str, encoding: str) -> int:
-    """Offset of the last byte of the first NUL character; UTF-16 has zero bytes in other characters too."""
+    """Offset of the last byte of the first NUL character; in UTF-16 other characters have zero bytes too."""
     decoder = codecs.getincrementaldecoder(encoding)
     try:
         return bisect_left(range(len(raw)), True, key=lambda last: "\0" in decoder().decode(raw[: last + 1]))
@@ -95,5 +95,5 @@ def _zero(raw: bytes, text: str, encoding: str) -> int:
 
 
 def _looks_like_utf16(raw: bytes) -> bool:
-    """True where every second byte is mostly zero, as in plain English without a byte order mark."""
+    """True if every second byte is mostly zero, as in English UTF-16 without a byte order mark."""
     return len(raw) % 2 == 0 and max(raw[::2].count(0), raw[1::2].count(0)) > len(raw) // 4

@@ -1,8 +1,6 @@
-"""Which files of the paths that a user names are read, and what is said of those that are not.
+"""Finds the files below the paths of a user, reports those that are not read, and selects documents by patterns.
 
-Files in folders of documents; links there are skipped with a warning, unless they are asked for.
-
-Some documents of many, by patterns of their names.
+Links in folders are skipped with a warning, unless the user asks to follow them.
 """
 
 import os
@@ -24,28 +22,30 @@ _FOLLOW_LINKS = Arg("follow_links", True, python="qrag_jax.files.reading.read_wi
 
 
 def files_below(folder: Path, suffixes: tuple[str, ...], skipped: list[Path]) -> list[Path]:
-    """Files of a folder and of those in it, sorted by path; a folder is entered once, so that loops of links end.
+    """Files in a folder and below, sorted by path. Each folder is entered once, so loops of links end.
 
     Args:
-        folder: what starts with a dot in it is left out.
+        folder: names in it that start with a dot are left out.
         suffixes: ends of the names, in lower case.
-        skipped: links that were not followed are added.
+        skipped: links that were not followed are added to this list.
     """
 
     def refuse(error: OSError) -> None:
-        raise InputError(f"cannot be read ({error.strerror}); change its rights or leave it out", file=error.filename)
+        raise InputError(
+            f"cannot be read ({error.strerror}); change its permissions or leave it out", file=error.filename
+        )
 
     wanted = (path for path in all_below(folder, skipped, refuse) if path.name.lower().endswith(suffixes))
     return sorted((path for path in wanted if may_read(path, skipped)), key=lambda file: file.parts)
 
 
 def all_below(folder: Path, skipped: list[Path], unreadable: Callable[[OSError], object]) -> Iterator[Path]:
-    """What is no folder in a folder and in those below it, links among it; a folder is entered once.
+    """Everything in a folder and below that is not a folder, links included; each folder is entered once.
 
     Args:
-        folder: what starts with a dot in it is left out.
-        skipped: links to folders that were not followed are added.
-        unreadable: told of a folder that cannot be read.
+        folder: names in it that start with a dot are left out.
+        skipped: links to folders that were not followed are added to this list.
+        unreadable: called for a folder that cannot be read.
     """
     entered: set[tuple[int, int]] = set()
     for root, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
@@ -59,26 +59,26 @@ def all_below(folder: Path, skipped: list[Path], unreadable: Callable[[OSError],
 
 
 def may_read(path: Path, skipped: list[Path]) -> bool:
-    """Whether what lies in a folder is read: all but links, which may lead anywhere. A link is added to `skipped`."""
-    if reading().follow_links or not os.path.islink(path):  # of Path it raises where it may not look
+    """Whether a path in a folder is read. Links are not, because they may lead anywhere; they go to `skipped`."""
+    if reading().follow_links or not os.path.islink(path):  # Path.is_symlink raises without permission
         return True
     skipped.append(path)
     return False
 
 
 def warn_of_skipped(skipped: Sequence[Path], stacklevel: int = 3) -> None:
-    """One warning of all links that were skipped, if there are any; `stacklevel` as of `warnings.warn`."""
+    """Warns once of all skipped links, if there are any; `stacklevel` as in `warnings.warn`."""
     if skipped:
         warnings.warn(
             InputWarning(
                 f"{len(skipped)} links in folders were not followed ({_first(map(str, skipped))})",
-                remedy=(": ", _FOLLOW_LINKS, " follows them, or name what is to be read itself"),
+                remedy=("use ", _FOLLOW_LINKS, " to follow them, or name their targets"),
             ),
             stacklevel=stacklevel,
         )
 
 
-STDIN = "-"  # the path that stands for standard input, and its document id
+STDIN = "-"  # the path that means standard input, and the id of its document
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class DocumentFile:
     Attributes:
         id: of its document: its path as it was found.
         path: None is standard input.
-        named: by the user, and not a member of a folder: if it is bad, that is an error.
+        named: the user named the file itself, not its folder, so a bad file is an error.
     """
 
     id: str
@@ -98,7 +98,7 @@ class DocumentFile:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A member of a folder that was not read.
+    """A file in a folder that was not read.
 
     Attributes:
         id: its path.
@@ -111,14 +111,14 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Found:
-    """What the paths of a user lead to.
+    """The files that the paths of a user lead to.
 
     Attributes:
-        files: to be read, in the order of the paths, members of a folder sorted.
-        skipped: bad members of folders.
-        others: how many files of unread types lie in the folders, by the end of their names in lower case.
+        files: to be read, in the order of the paths, those of a folder sorted.
+        skipped: bad files in folders.
+        others: number of files of other types in the folders, by their suffix in lower case.
         links: in folders, which were not followed.
-        lossy: what was read, but not all of it; reasons say what is missing.
+        lossy: files that were read in part; the reasons name what is missing.
     """
 
     files: tuple[DocumentFile, ...]
@@ -129,20 +129,20 @@ class Found:
 
 
 def find_files(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> Found:
-    """The files of paths and folders; opens none of them.
+    """Finds the files of paths and folders; opens none of them.
 
-    A folder gives its texts (.txt, .md), and with the extra `documents` also .pdf, .html, .htm, .xhtml, .docx and
-    .epub, those of its subfolders included, sorted by path; what starts with a dot is skipped there, and so are links
-    unless `files.reading.read_with(follow_links=True)` holds. A path that is named itself is taken whatever its ending,
-    also a link. The text "-" is standard input ("./-" is a file of that name). A file that is reached twice (by a link,
-    or named beside its folder) is there once.
+    A folder gives its text files (.txt, .md), and with the extra `documents` also .pdf, .html, .htm, .xhtml, .docx and
+    .epub, including those of its subfolders, sorted by path. Names that start with a dot are skipped, and so are links
+    unless `files.reading.read_with(follow_links=True)` is active. A path that you name is taken with any suffix, also a
+    link. "-" is standard input ("./-" is a file of that name). A file that is reached twice (by a link, or named next
+    to its folder) is taken once.
 
     Raises:
-        UsageError: a path that is blank, does not exist, or is neither a file nor a folder.
-        InputError: a folder that is named cannot be read.
+        UsageError: a path is blank, does not exist, or is neither a file nor a folder.
+        InputError: a folder that you name cannot be read.
     """
     paths = named_paths(paths)
-    files: dict[str, DocumentFile] = {}  # by what they really are
+    files: dict[str, DocumentFile] = {}  # by their real paths
     skipped: list[Skipped] = []
     links: list[Path] = []
     others: Counter[str] = Counter()
@@ -159,10 +159,10 @@ def find_files(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> Found:
 
 
 def named_paths(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
-    """The paths that are meant; a blank one is a variable that is not set, and no name of the working folder."""
+    """The paths as strings. Refuses a blank one, because it is an unset variable and not the working folder."""
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     if not all(path.strip() for path in named):
-        raise UsageError("is blank; name a file or folder, the working folder as '.'", field="paths", value="")
+        raise UsageError("is blank; name a file or folder ('.' is the working folder)", field="paths", value="")
     return named
 
 
@@ -171,10 +171,10 @@ def _members(folder: Path, skipped: list[Skipped], others: Counter[str], links: 
     if not os.path.exists(folder):
         raise UsageError("no such file or folder; check the path", file=folder)
     if not os.path.isdir(folder):
-        raise UsageError("neither a file nor a folder; name a text file or a folder that has some", file=folder)
+        raise UsageError("neither a file nor a folder; name a text file or a folder that contains some", file=folder)
 
     def unreadable(error: OSError) -> None:
-        reason = f"cannot be read ({error.strerror}); change its rights or leave it out"
+        reason = f"cannot be read ({error.strerror}); change its permissions or leave it out"
         if str(error.filename) == str(folder):
             raise InputError(reason, file=folder)
         skipped.append(Skipped(str(error.filename), reason))
@@ -189,12 +189,12 @@ def _members(folder: Path, skipped: list[Skipped], others: Counter[str], links: 
 
 
 def warn_of_found(found: Found) -> None:
-    """Says what was not read, and what was read in part: one warning, and one of links, where there is any."""
-    warn_of_skipped(found.links, stacklevel=4)  # as of this one: the caller of its caller
+    """Warns of files that were not read or read in part, and separately of links, if there are any."""
+    warn_of_skipped(found.links, stacklevel=4)  # reports the caller of this function's caller
     said: list[str | Arg] = []
     if found.skipped:
         left_out = f"left out {several(len(found.skipped), 'file')} in folders ({named(found.skipped)}); "
-        said += ["; ", left_out, Arg("strict", True), " refuses such"]
+        said += ["; ", left_out, Arg("strict", True), " refuses them"]
     if found.lossy:
         said += ["; ", f"read {several(len(found.lossy), 'file')} in part ({named(found.lossy)})"]
     if found.others:
@@ -210,7 +210,7 @@ def named(files: Iterable[Skipped]) -> str:
 
 
 def of_types(found: Found) -> str:
-    """Numbers of files by their types, the most frequent first; and how some of them could be read."""
+    """Numbers of files by suffix, the most frequent first, and how to read some of them."""
     text = _first(f"{number} {end or 'without an ending'}" for end, number in found.others.items())
     unread = set(kind_by_suffix()).difference(read_suffixes())
     return f"{text}: {INSTALL} reads {', '.join(sorted(unread))}" if found.others.keys() & unread else text
@@ -223,39 +223,39 @@ def _first(names: Iterable[str], between: str = ", ") -> str:
 
 
 class Only:
-    """Tells which documents patterns ask for."""
+    """Selects documents by patterns."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         """Reads patterns.
 
         Args:
-            patterns: `*` stands for any characters, a `/` too, `?` for one, `[ab]` for one of some. A pattern is
-                compared with a whole id, and with what follows each `/` of it: `reports/*` takes `docs/reports/a.md`.
-                None of them takes every document.
+            patterns: `*` matches any characters, also `/`; `?` matches one; `[ab]` matches one of those. A pattern is
+                compared with the whole id, and with the rest after each `/`: `reports/*` matches `docs/reports/a.md`.
+                An empty sequence matches every document.
         """
         self.patterns = tuple(patterns)
         self._compiled = [re.compile(translate(pattern)) for pattern in patterns]
 
     def takes(self, name: str) -> bool:
-        """Whether a document of this id is asked for."""
+        """Whether the patterns match this id."""
         parts = name.split("/")
         tails = ["/".join(parts[first:]) for first in range(len(parts))]
         return not self._compiled or any(one.match(tail) for one in self._compiled for tail in tails)
 
     def of_names(self, names: Sequence[str]) -> list[str]:
-        """Those of some ids that are asked for, in their order."""
+        """The ids that the patterns match, in their order."""
         taken = [name for name in names if self.takes(name)]
         if names and not taken:
             raise UsageError(
-                f"fits none of {len(names):,} documents ({_first(names)})",
+                f"matches none of {len(names):,} documents ({_first(names)})",
                 field="only",
                 value=self.patterns,
-                remedy=": `*` stands for any characters, as in 'reports/*'",
+                remedy="use * for any characters, as in 'reports/*'",
             )
         return taken
 
     def of_found(self, found: Found) -> Found:
-        """What was found, as if the rest had not been there."""
+        """What was found, without the files that the patterns leave out."""
         if not self._compiled:
             return found
         taken = set(self.of_names([file.id for file in found.files]))

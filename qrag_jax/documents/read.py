@@ -1,6 +1,6 @@
-"""Users' own files as documents.
+"""Reads files as documents.
 
-Files of strangers converted in a process of their own, with limits of memory, time and size.
+Untrusted files are converted in a separate process with limits on memory, time and size.
 """
 
 import codecs
@@ -42,23 +42,23 @@ from qrag_jax.files.reading import Source, check_size, pieces
 from qrag_jax.types import Document, InputError, UsageError
 
 _COMMAND = "from qrag_jax.documents.child import main; main()"
-_WALL_SECONDS = 120  # the child waits for nothing, so CPU time ends it first, unless the machine is very busy
+_WALL_SECONDS = 120  # CPU time runs out first, unless the machine is very busy: the process waits for nothing
 _REASONS = {
-    signal.SIGXCPU: "takes more than 30 seconds of CPU time to be read: split it",
-    signal.SIGKILL: "takes more than 30 seconds of CPU time, or more memory than there is, to be read: split it",
+    signal.SIGXCPU: "takes more than 30 seconds of CPU time to be read; split it",
+    signal.SIGKILL: "takes more than 30 seconds of CPU time, or more memory than there is, to be read; split it",
 }
 
 
 def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Converted:
-    """A file as Markdown.
+    """Converts a file to Markdown.
 
-    A child reads it: at most 512 MB of memory above what its libraries take, 30 seconds of CPU time, 200 MB unpacked;
-    it can open no connection, no process and no file but its libraries.
+    A separate process reads it, with at most 512 MB of memory above that of its libraries, 30 seconds of CPU time and
+    200 MB unpacked. It can open no connection, no process and no file except those of its libraries.
 
     Args:
-        name: of the file; opens the message.
+        name: of the file, for messages.
         kind: a name of `FILE_READERS`.
-        encoding: of HTML that does not say its own.
+        encoding: of HTML that does not declare its own.
     """
     try:
         ended = subprocess.run(
@@ -71,16 +71,17 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise InputError(f"takes more than {_WALL_SECONDS} seconds to be read: split it", file=name) from error
+        raise InputError(f"takes more than {_WALL_SECONDS} seconds to be read; split it", file=name) from error
     if ended.returncode < 0:
         ending = signal.Signals(-ended.returncode)
-        crash = f"its reader crashed ({ending.name}): it is damaged or hostile, or needs more than 512 MB of memory"
+        crash = f"its reader crashed ({ending.name}), so it is damaged, hostile or needs over 512 MB; leave it out"
         raise InputError(_REASONS.get(ending, crash), file=name)
     try:
         answer = json.loads(ended.stdout)
     except ValueError as error:
         raise InputError(
-            f"its reader ended with code {ended.returncode}: it is damaged, or what reads it is ({INSTALL})", file=name
+            f"its reader ended with code {ended.returncode}; check the file, or install the reader again ({INSTALL})",
+            file=name,
         ) from error
     if "refused" in answer:
         raise InputError(answer["refused"], file=name)
@@ -89,7 +90,7 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of ours but where modules are: no keys, and no settings of memory, which the limits would meet."""
+    """Only the paths of modules: no keys, and no memory settings that the limits would break."""
     kept = {name: os.environ[name] for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONHOME") if name in os.environ}
     paths = [path for path in sys.path if path and os.path.exists(path)]
     return kept | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1"}
@@ -100,7 +101,7 @@ __all__ = [
     "read_files", "reader_of",
 ]  # fmt: skip
 
-_BEFORE_ENCODING = ", "  # in what `reader_of` gives
+_BEFORE_ENCODING = ", "  # in the result of `reader_of`
 _PAGES, _LEFT_OUT = "pages", "left_out"  # of a document's metadata
 
 
@@ -113,25 +114,25 @@ def read_files(
     report: Callable[[Found], None] | None = None,
     only: Sequence[str] = (),
 ) -> list[Document]:
-    """Read files and folders (`find_files` says which files); the id of a document is its path.
+    """Reads files and folders (`find_files` says which files). The id of a document is its path.
 
-    Texts stay as they are, line ends too; a byte order mark is no part of them. What else is read becomes Markdown
-    (docs/how_to/read_documents.md). A bad member of a folder is left out, with one warning of all of them; a file that
-    is named itself is refused.
+    Text stays unchanged, line ends too, without its byte order mark. Other kinds become Markdown
+    (docs/how_to/read_documents.md). A bad file in a folder is left out, with one warning for all; a bad file that you
+    name is refused.
 
     Args:
         paths: files and folders; "-" is standard input.
-        encoding: of all texts, by any name that Python knows ("latin-1", "cp1252", "utf-16", "gb18030").
-        keep_blank: texts with nothing but white space are documents too.
-        strict: bad members of folders are refused too.
-        report: told what was and was not read, in place of the warning.
-        only: patterns of ids (`only.Only`); files of other names are not read.
+        encoding: of all text, by any name that Python knows ("latin-1", "cp1252", "utf-16", "gb18030").
+        keep_blank: keep text that is only white space.
+        strict: refuse bad files in folders too.
+        report: called with what was and was not read, instead of the warning.
+        only: patterns of ids (`found.Only`); other files are not read.
 
     Raises:
-        UsageError: no path given, a path that does not exist, no file found that is read, or an unknown encoding.
-        InputError: a file that is named, or any with `strict` or where none is left: blank, not in that encoding (file
-            and byte named), of a kind that is not read, damaged, or not readable.
-        InputTooLarge: all together have more bytes than `files.reading.Reading.max_bytes`.
+        UsageError: there is no path, a path does not exist, no file can be read, or the encoding is unknown.
+        InputError: a file is blank, not in that encoding (names file and byte), of another kind, damaged, or not
+            readable. In a folder this is raised only with `strict`, or if no file is left.
+        InputTooLarge: all files together have more bytes than `files.reading.Reading.max_bytes`.
     """
     check_encoding(encoding)
     paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
@@ -161,7 +162,7 @@ def read_files(
 
 
 def read_in_part(document: Document) -> Skipped | None:
-    """What of a document's file is not in its text; None where all of it is."""
+    """What is missing from the text of a document; None if it is complete."""
     left_out = cast(Sequence[str], document.metadata.get(_LEFT_OUT, ()))
     return Skipped(document.id, f"without {' and '.join(left_out)}") if left_out else None
 
@@ -174,27 +175,27 @@ def _refuse_nothing(found: Found, paths: Sequence[str | os.PathLike]) -> None:
     if more := read_suffixes()[len(TEXT_SUFFIXES) :]:
         wanted += f", nor one that ends in {', '.join(more)}"
     there = f"; there are {of_types(found)}" if found.others else ""
-    raise UsageError(f"{wanted} ({where}{there}); name a text file or a folder that has some")
+    raise UsageError(f"{wanted} ({where}{there}); name a text file or a folder that contains some")
 
 
 def read_bytes(file: DocumentFile, encoding: str = "utf-8") -> bytes:
-    """The bytes of a file; of one that is no text as many as show it: not gigabytes of zeros.
+    """Reads the bytes of a file. If it is not text, reads only enough to show that, not gigabytes of zeros.
 
     Args:
         file: from `find_files`.
-        encoding: as of `read_document`; in UTF-8 a zero byte is no text.
+        encoding: as in `read_document`; in UTF-8, a zero byte means that it is not text.
 
     Raises:
         UsageError: standard input is closed.
-        InputError: no regular file, not readable, or it changed while it was read.
+        InputError: it is not a regular file, cannot be read, or changed while it was read.
         InputTooLarge: it has more bytes than `files.reading.Reading.max_bytes`.
     """
     if file.path is None:
-        if sys.stdin is None:  # what Python makes of a closed one
+        if sys.stdin is None:  # Python sets this if it is closed
             raise UsageError(f"{STDIN}: standard input is closed; name a file, or ./{STDIN} for a file of that name")
         return _pieces(sys.stdin.buffer, file.id, encoding)
-    if not os.path.isfile(file.path):  # a pipe would block for ever, a dangling link has nothing
-        raise InputError("not a regular file, or a link to nothing; remove it or leave it out", file=file.id)
+    if not os.path.isfile(file.path):  # a pipe would block for ever; a dangling link has no content
+        raise InputError("not a regular file, or a dangling link; remove it or leave it out", file=file.id)
     try:
         with file.path.open("rb") as opened:
             before = os.fstat(opened.fileno())
@@ -203,10 +204,10 @@ def read_bytes(file: DocumentFile, encoding: str = "utf-8") -> bytes:
             after = os.fstat(opened.fileno())
     except OSError as error:
         raise InputError(
-            f"cannot be read ({error.strerror}); change its rights or leave it out", file=file.id
+            f"cannot be read ({error.strerror}); change its permissions or leave it out", file=file.id
         ) from error
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise InputError("changed while it was read; try again when it is written", file=file.id)
+        raise InputError("changed while it was read; try again when it is complete", file=file.id)
     return raw
 
 
@@ -218,9 +219,7 @@ def _pieces(file: Source, name: str, encoding: str) -> bytes:
         found.append(piece)
         size += len(piece)
         if is_converted and size > MAX_DOCUMENT_BYTES:
-            raise InputError(
-                f"more than {MAX_DOCUMENT_BYTES:,} bytes of a file that is converted are not read; split it", file=name
-            )
+            raise InputError(f"has more than {MAX_DOCUMENT_BYTES:,} bytes, too many to convert; split it", file=name)
         if not is_converted and is_utf8(encoding) and b"\0" in piece:
             break
     return b"".join(found)
@@ -229,16 +228,16 @@ def _pieces(file: Source, name: str, encoding: str) -> bytes:
 def read_document(
     file: DocumentFile, encoding: str = "utf-8", keep_blank: bool = False, raw: bytes | None = None
 ) -> Document:
-    """One file as a document; see `read_files`.
+    """Reads one file as a document; see `read_files`.
 
     Args:
         file: from `find_files`.
-        keep_blank: a text with nothing but white space is a document too.
-        raw: its bytes by `read_bytes`, if they were read before.
+        keep_blank: keep text that is only white space.
+        raw: its bytes by `read_bytes`, if you have read them.
 
     Returns:
-        The document. Its metadata has `path`; of a PDF `pages`, the offset of the first character of each page,
-        ascending (page 1 begins at 0); and `left_out`, phrases that say what of a file is not in its text, if anything.
+        The document. Its metadata has `path`; for a PDF `pages`, the offset of the first character of each page,
+        ascending (page 1 begins at 0); and `left_out`, phrases for missing content, if there is any.
     """
     if raw is None:
         raw = read_bytes(file, encoding)
@@ -263,12 +262,12 @@ def _converted(name: str, kind: str, raw: bytes, encoding: str) -> Document:
 
 
 def reader_of(file: DocumentFile, raw: bytes, encoding: str = "utf-8") -> str:
-    """What `read_document` reads these bytes with: where it is equal, equal bytes give an equal text.
+    """The reader that `read_document` uses for these bytes. The same reader gives the same text for the same bytes.
 
     Args:
         file: from `find_files`.
         raw: its bytes, by `read_bytes`.
-        encoding: as of `read_document`.
+        encoding: as in `read_document`.
     """
     kind = kind_of(file.id, raw)
     if kind != TEXT:
@@ -277,7 +276,7 @@ def reader_of(file: DocumentFile, raw: bytes, encoding: str = "utf-8") -> str:
 
 
 def encoding_of(reader: str) -> str | None:
-    """The encoding in what `reader_of` gave, by whatever name; None where there is none that Python knows."""
+    """The encoding in a result of `reader_of`; None if there is none that Python knows."""
     _, before, name = reader.rpartition(_BEFORE_ENCODING)
     try:
         check_encoding(name)
@@ -287,10 +286,10 @@ def encoding_of(reader: str) -> str | None:
 
 
 def page_of(document: Document, start: int) -> int | None:
-    """The page, from 1, on which a character of a document stands; None where it has no pages.
+    """The page, from 1, of a character of a document; None if the document has no pages.
 
     Args:
-        document: of `read_files`, or from a corpus.
+        document: from `read_files` or a corpus.
         start: offset of the character.
     """
     pages = document.metadata.get(_PAGES)

@@ -1,1 +1,1 @@
-"""Files of ours: written whole, listed and hashed, locked, strict YAML. Imports no JAX."""
+"""Safe files: complete writes, hashes, locks and strict YAML. Imports no JAX."""

@@ -1,9 +1,8 @@
-"""A folder that can prove itself: `manifest.json` with the size and sha256 of every file in it. Imports no JAX.
+"""A manifest for a folder: `manifest.json` with the size and sha256 of every file. Imports no JAX.
 
-The manifest holds the sha256 of its own list too and is read back byte for byte, so that one altered bit anywhere, in
-the manifest or in a file that it lists, is found and the right file is named. What it does not list is nobody's
-business: a note that somebody puts into the folder harms nothing. It is no signature: who can write the folder can
-write a manifest that fits.
+The manifest also contains the sha256 of its own list, and is compared byte for byte. So one changed bit anywhere, in
+the manifest or in a listed file, is found, and the message names that file. Other files are ignored, so you may put a
+note into the folder. A manifest is not a signature: whoever can write to the folder can write a matching manifest.
 """
 
 import errno
@@ -17,18 +16,18 @@ from qrag_jax.files.whole_file import json_object, read_json
 from qrag_jax.types import InputError
 
 MANIFEST = "manifest.json"
-ADVICE = "delete this step's folder to fall back to an older one, or copy it again from where it came"
+ADVICE = "delete this step's folder to fall back to an older one, or copy it again from the source"
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
 
 def write_manifest(folder: Path) -> dict[str, dict[str, Any]]:
-    """Hash every file under `folder` into its manifest; call it last, when nothing more is to be written.
+    """Hashes every file under `folder` into its manifest. Call it last, after everything else is written.
 
-    When it returns, every file and every folder entry is on the disk and not in its cache only: the folder may be
-    renamed to where it counts, and a power cut finds it whole or not there.
+    When it returns, every file and folder entry is on the disk, not only in its cache. So the folder may be renamed to
+    its final place, and after a power cut it is complete or absent.
 
     Returns:
-        What it lists: `bytes` and `sha256` by name.
+        The listed files: `bytes` and `sha256` by name.
     """
     files = {}
     for path in files_under(folder):
@@ -45,10 +44,10 @@ def write_manifest(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def find_damage(folder: Path) -> str | None:
-    """What is wrong with a folder by its manifest: `FILE: what`, of the first file that is; None when it is whole."""
+    """The first damage of a folder by its manifest, `FILE: what`; None if there is none."""
     path = folder / MANIFEST
     if not path.is_file():
-        return f"{folder}: no {MANIFEST}, so this is not a whole checkpoint"
+        return f"{folder}: no {MANIFEST}, so the checkpoint is incomplete"
     try:
         content = path.read_bytes()
         files = _listed_files(content, path)
@@ -56,7 +55,7 @@ def find_damage(folder: Path) -> str | None:
             path = path_inside(folder, name, str(folder / MANIFEST))
             if fault := _file_fault(path, known):
                 return f"{path}: {fault}"
-    except OSError as error:  # a bad block of the disk is damage as well
+    except OSError as error:  # a bad block of the disk is damage too
         return f"{path}: cannot be read ({error.strerror or error})"
     except InputError as error:
         return str(error)
@@ -64,13 +63,13 @@ def find_damage(folder: Path) -> str | None:
 
 
 def verify_manifest(folder: Path) -> None:
-    """Compare every file of a folder with its manifest."""
+    """Compares every file of a folder with its manifest."""
     if fault := find_damage(folder):
         raise InputError(f"{fault}; {ADVICE}")
 
 
 def path_inside(root: Path, name: str, place: str) -> Path:
-    """Path of a relative name that stays under `root`, on every system."""
+    """The path of a relative name under `root`; refuses names that leave it on any system."""
     parts = PurePosixPath(name).parts
     if not parts or ".." in parts or name.startswith("/") or "\\" in name or ":" in parts[0] or "\0" in name:
         raise InputError(f"{place}: {name!r} is not a file name under the checkpoint; use a plain relative name")
@@ -78,12 +77,12 @@ def path_inside(root: Path, name: str, place: str) -> Path:
 
 
 def files_under(folder: Path) -> list[Path]:
-    """Every file under a folder, sorted; none when there is no such folder."""
+    """Every file under a folder, sorted; empty if the folder does not exist."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def listed_files(folder: Path) -> list[str]:
-    """Names of the files that the manifest of a folder lists, each plain and relative."""
+    """Names of the files that a folder's manifest lists; each is plain and relative."""
     path = folder / MANIFEST
     files = read_json(path).get("files")
     if not isinstance(files, dict) or not files:
@@ -94,18 +93,18 @@ def listed_files(folder: Path) -> list[str]:
 
 
 def check_inside(root: Path, path: Path) -> Path:
-    """The path, if no link on its way leads out of `root`."""
+    """The path, if none of its links leads out of `root`."""
     real = os.path.realpath(path)
     if not Path(real).is_relative_to(os.path.realpath(root)):
         raise InputError(
-            f"is a link out of {root}, to {real}, and no such link is followed: remove it, or put a copy in its place",
+            f"is a link out of {root}, to {real}, and such links are not followed; replace it by a copy, or remove it",
             file=path,
         )
     return path
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the entries of a folder (what was made, renamed or removed in it) to the disk, where its system can."""
+    """Writes the entries of a folder (files made, renamed or removed in it) to the disk, if its system can."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -122,16 +121,16 @@ def json_text(value: Any, allow_nan: bool = False) -> bytes:
 
 
 def _listed_files(content: bytes, path: Path) -> dict[str, Any]:
-    """The files of a manifest that is byte for byte what was written."""
+    """The files of a manifest, if it is byte for byte what was written."""
     value = json_object(content, path)
     files = value.get("files")
     if not isinstance(files, dict) or not files:
         raise InputError("lists no files", file=path)
-    # Written again, a manifest is the same text to the byte: no blank, no end of line and no key may differ. The first
-    # ones had no hash of their own, and no key but "files".
+    # Writing it again gives the same bytes, so no blank, line end or key may differ. The first manifests had no hash of
+    # their own, and no key except "files".
     whole = {"files": files, "sha256": _own_hash(files)} if "sha256" in value else {"files": files}
     if content != json_text(whole, allow_nan=True):
-        raise InputError("altered since it was written", file=path)
+        raise InputError("changed since it was written", file=path)
     return files
 
 
@@ -146,7 +145,7 @@ def _file_fault(path: Path, known: Any) -> str | None:
     if not isinstance(known, dict) or size != known.get("bytes"):
         return f"{size} bytes, the manifest says {known}"
     if _hash(path)[1] != known.get("sha256"):
-        return "altered since it was written (sha256 differs)"
+        return "changed since it was written (sha256 differs)"
     return None
 
 

@@ -1,4 +1,4 @@
-"""A folder that appears when all of it is written, or not at all. Imports no JAX."""
+"""A folder that appears complete or not at all. Imports no JAX."""
 
 import errno
 import os
@@ -16,15 +16,14 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EBUSY)  # by anoth
 
 @contextmanager
 def new_folder(out: Path, verb: str, what: str = "") -> Iterator[Path]:
-    """A folder to write into, which takes its place when the context ends, and is removed when an exception ends it.
+    """A temporary folder that is renamed to `out` when the context ends, and removed if an exception ends it.
 
-    It is in `.VERB-NAME` beside `out`, so that a rename moves it there; what a process that was killed left in that,
-    the next one removes.
+    It is in `.VERB-NAME` next to `out`, so a rename can move it. If a process is killed, the next one removes its rest.
 
     Args:
-        out: empty or not there yet; the folders above it are made.
+        out: empty or missing; the folders above it are made.
         verb: of the command, for the name.
-        what: is done, for who is refused; empty is the command to `out`.
+        what: what is done, for the message to others; empty is the command to `out`.
     """
     check_empty(out)
     check_replaceable(out)
@@ -32,7 +31,7 @@ def new_folder(out: Path, verb: str, what: str = "") -> Iterator[Path]:
     with lock_folder(beside, what or f"qrag {verb} to {out}"):
         made = beside / "new"
         try:
-            shutil.rmtree(made, ignore_errors=True)  # of a process that was killed
+            shutil.rmtree(made, ignore_errors=True)  # left by a process that was killed
             made.mkdir()
             yield made
             move_into(made, out)
@@ -41,36 +40,38 @@ def new_folder(out: Path, verb: str, what: str = "") -> Iterator[Path]:
 
 
 def check_empty(out: Path) -> None:
-    """Refuses a folder that holds something, so that what is written is not mixed with what was there."""
+    """Refuses a folder with contents, to keep new and old files apart."""
     remove_dead_lock(out)
     if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is a file: give a folder that is empty or not there yet")
+        raise UsageError(f"{out}: is a file; give a folder that is empty or does not exist")
     if out.is_dir() and any(out.iterdir()):
-        raise UsageError(f"{out}: is not empty: give a folder that is empty or not there yet")
+        raise UsageError(f"{out}: is not empty; give a folder that is empty or does not exist")
 
 
 def check_replaceable(out: Path) -> None:
-    """Refuses an empty folder whose place no other one can take, before gigabytes are brought beside it."""
+    """Refuses an empty folder that cannot be replaced, before gigabytes are written next to it."""
     if out.is_symlink():
-        raise UsageError(f"{out}: is a link: give the folder that it leads to, or another one")
+        raise UsageError(f"{out}: is a link; give its target, or another folder")
     if out.is_dir() and (out.samefile(os.curdir) or os.path.ismount(out)):
-        raise UsageError(f"{out}: is the current folder, or a disk of its own: give a new folder in it")
+        raise UsageError(f"{out}: is the current folder or a mounted disk; give a new folder in it")
 
 
 def folder_beside(out: Path, verb: str) -> Path:
-    """On the file system of `out`, so that a rename moves what is in it there."""
+    """A folder next to `out` on the same file system, so a rename can move its contents there."""
     out = Path(os.path.abspath(out))
     beside = out.with_name(f".{verb}-{out.name}")
     if beside.is_symlink():
-        raise UsageError(f"is a link, and in the way: remove it, or choose another place than {out}", file=beside)
+        raise UsageError(
+            f"is a link, but its name is needed; remove it, or choose another place than {out}", file=beside
+        )
     return beside
 
 
 def move_into(folder: Path, out: Path) -> None:
-    """Puts a folder where an empty one is, or none."""
+    """Moves a folder to a place that is empty or does not exist."""
     try:
         if out.is_dir():
-            out.rmdir()  # refuses if it is no longer empty
+            out.rmdir()  # raises if it is no longer empty
         folder.rename(out)
     except OSError as error:
         if error.errno not in _TAKEN:

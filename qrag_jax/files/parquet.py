@@ -1,14 +1,14 @@
-"""Tables of Parquet and Arrow files within the limit of inputs. Imports pyarrow only when one is read.
+"""Reads Parquet and Arrow tables within the size limit of inputs. Imports pyarrow only when needed.
 
-The messages of an Arrow file say how large its parts become, before any is unpacked.
+The messages of an Arrow file give the size of its parts, before any part is unpacked.
 
     message          Flatbuffers table: version, header type, header, body length
     record batch     length, nodes, buffers [(offset, length) in the body], compression
     dictionary       id, record batch
-    buffer           as it is; of a compressed batch: its size unpacked (int64, -1: as it is), and the packed bytes
+    buffer           plain; in a compressed batch: unpacked size (int64, -1: plain), then the packed bytes
     end of a file    footer: version, schema, dictionaries [block], batches [block]; its length (int32); "ARROW1"
 
-Arrow's own library unpacks a batch whole, and takes as much memory as the file says.
+Arrow's own library unpacks a whole batch and takes as much memory as the file says.
 """
 
 import struct
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 _MAGIC = b"ARROW1"
 _DICTIONARY, _BATCH = 2, 3  # types of a message's header
-_BLOCK = 24  # bytes: where a message begins (int64), and two lengths
+_BLOCK = 24  # bytes: offset of a message (int64), and two lengths
 _BUFFER = 16
 
 
 def stream_sizes(source: "pyarrow.NativeFile") -> Iterator[int]:
-    """Bytes of each batch and dictionary of a stream, unpacked.
+    """Unpacked size in bytes of each batch and dictionary of a stream.
 
     Raises:
-        OSError, ValueError, EOFError, pyarrow.ArrowException: it is no whole stream.
+        OSError, ValueError, EOFError, pyarrow.ArrowException: the stream is incomplete or damaged.
     """
     import pyarrow as pa
 
@@ -41,10 +41,10 @@ def stream_sizes(source: "pyarrow.NativeFile") -> Iterator[int]:
 
 
 def file_sizes(source: "pyarrow.NativeFile") -> Iterator[int]:
-    """Bytes of each batch and dictionary of a file, unpacked.
+    """Unpacked size in bytes of each batch and dictionary of a file.
 
     Raises:
-        OSError, ValueError, EOFError, pyarrow.ArrowException: it is no whole file.
+        OSError, ValueError, EOFError, pyarrow.ArrowException: the file is incomplete or damaged.
     """
     import pyarrow as pa
 
@@ -88,7 +88,7 @@ def _unpacked(body: "pyarrow.Buffer | None", offset: int, size: int) -> int:
 
 
 class _Flatbuffer:
-    """Places in a table of tables; a number outside of it raises ValueError."""
+    """Offsets in a table of tables; one outside of it raises ValueError."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -100,7 +100,7 @@ class _Flatbuffer:
         return struct.unpack_from(kind, self.content, place)[0]
 
     def field(self, table: int, number: int) -> int:
-        """Where a field of a table stands; 0 where it is absent."""
+        """The offset of a field of a table; 0 if it is absent."""
         known = table - self.number("<i", table)
         if 4 + 2 * number >= self.number("<H", known):
             return 0
@@ -108,12 +108,12 @@ class _Flatbuffer:
         return table + offset if offset else 0
 
     def table(self, table: int, number: int) -> int:
-        """Where the table that a field leads to begins; 0 where it is absent."""
+        """The offset of the table that a field points to; 0 if it is absent."""
         place = self.field(table, number)
         return place + self.number("<I", place) if place else 0
 
     def vector(self, table: int, number: int, item: int) -> tuple[int, int]:
-        """(where its first item stands, number of items) of a field that is a list of structures."""
+        """(offset of the first item, number of items) of a field that is a list of structures."""
         start = self.table(table, number)
         if not start:
             return 0, 0
@@ -123,24 +123,24 @@ class _Flatbuffer:
         return start + 4, count
 
 
-_ROWS = 1024  # a time: a dictionary makes millions of long values from a few bytes
+_ROWS = 1024  # at a time: a dictionary turns a few bytes into millions of long values
 
 
 def read_parquet(path: Path) -> "pyarrow.Table":
-    """The table of a Parquet file; columns of categories (dictionaries) come as their values.
+    """Reads the table of a Parquet file; columns of categories (dictionaries) become plain values.
 
     Raises:
-        InputTooLarge: it would take more memory than inputs may; said before that much is taken.
-        OSError, ValueError, EOFError, pyarrow.ArrowException: it is no whole Parquet file.
+        InputTooLarge: it would exceed the memory limit of inputs; raised before that much is taken.
+        OSError, ValueError, EOFError, pyarrow.ArrowException: the file is incomplete or damaged.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with path.open("rb") as opened, pq.ParquetFile(opened) as file:  # pyarrow takes no name that is not UTF-8
+    with path.open("rb") as opened, pq.ParquetFile(opened) as file:  # pyarrow refuses names that are not UTF-8
         known, schema = file.metadata, _without_dictionaries(file.schema_arrow)
         columns = [file.schema.column(number) for number in range(len(file.schema))]
     check_size(sum(known.row_group(index).total_byte_size for index in range(known.num_row_groups)), path)
-    # Texts come as numbers of values, and are written out when it is known how long they are together.
+    # Text is read as numbers of values, and written out after its total size is known.
     texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
     with path.open("rb") as opened, pq.ParquetFile(opened, read_dictionary=texts) as file:
         batches = (batch.cast(schema) for batch in _within(file.iter_batches(_ROWS), path))
@@ -148,9 +148,9 @@ def read_parquet(path: Path) -> "pyarrow.Table":
 
 
 def read_arrow(path: Path) -> "pyarrow.Table":
-    """The table of an Arrow file, which lies in memory as far as it is read; what is compressed is counted unpacked.
+    """Reads the table of an Arrow file. It is mapped into memory; compressed parts count unpacked.
 
-    The limit holds for what is only mapped into memory too: who reads the table goes through all of it.
+    The limit also applies to mapped parts, because a reader of the table goes through all of it.
 
     Raises:
         InputTooLarge: as `read_parquet`.
@@ -168,7 +168,7 @@ def read_arrow(path: Path) -> "pyarrow.Table":
 
 
 def read_stream(source: "pyarrow.NativeFile", name: object) -> "pyarrow.Table":
-    """The table of an Arrow stream; `name` opens the message where it is too large.
+    """Reads the table of an Arrow stream; `name` begins the message if it is too large.
 
     Raises:
         InputTooLarge, OSError, ValueError, EOFError, pyarrow.ArrowException: as `read_arrow`.
@@ -181,7 +181,7 @@ def read_stream(source: "pyarrow.NativeFile", name: object) -> "pyarrow.Table":
 
 
 def check_arrow_files(paths: Iterable[Path]) -> None:
-    """Refuses Arrow streams that together become too large, before any is unpacked.
+    """Refuses Arrow streams that are too large together, before any is unpacked.
 
     Raises:
         InputTooLarge, OSError, ValueError, EOFError, pyarrow.ArrowException: as `read_arrow`.
@@ -195,14 +195,14 @@ def check_arrow_files(paths: Iterable[Path]) -> None:
 
 
 def _mapped(opened: BinaryIO) -> "pyarrow.NativeFile":
-    """An open file as Arrow reads it from memory; by its name pyarrow takes none that is not UTF-8."""
+    """Maps an open file for Arrow; pyarrow would refuse names that are not UTF-8."""
     import pyarrow as pa
 
     return pa.BufferReader(pa.py_buffer(mmap(opened.fileno(), 0, access=ACCESS_READ)))
 
 
 def _valid(table: "pyarrow.Table") -> "pyarrow.Table":
-    """The table, if its offsets lie inside of it and its texts are UTF-8: who works on another one may crash."""
+    """The table, if its offsets are valid and its text is UTF-8; otherwise Arrow may crash."""
     table.validate(full=True)
     return table
 
@@ -232,11 +232,11 @@ def _within(batches: "Iterable[pyarrow.RecordBatch]", path: Path) -> "Iterable[p
 
 
 def _written_out(array: "pyarrow.Array") -> int:
-    """Bytes of an array whose numbers of values are replaced by the values."""
+    """Bytes of an array whose dictionary numbers are replaced by the values."""
     import pyarrow as pa
     import pyarrow.compute
 
-    compute: Any = pyarrow.compute  # its functions are made at import: a type checker sees none
+    compute: Any = pyarrow.compute  # its functions are made at import, so type checkers do not see them
     if isinstance(array, pa.DictionaryArray):
         kind = array.dictionary.type
         is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)

@@ -1,8 +1,8 @@
-"""How inputs are read: how large they may be, and whether links in folders of documents are followed.
+"""Limits for reading inputs: their size, and whether links in folders of documents are followed.
 
-Settings of the process's user, not of a run or a study: `read_with` holds for what is read inside of it, so that no
-reader passes them on and no config file, which may be somebody else's, can change them. Sizes are those after
-decompression. What is too large is refused as soon as that is known; what is read by then is all that is held.
+They are settings of the user of the process, not of a run or a study: `read_with` sets them for everything read inside
+it. So no reader passes them on, and no config file, which may come from somebody else, can change them. Sizes are those
+after decompression. An input is refused as soon as it is known to be too large; no more of it is kept in memory.
 """
 
 import os
@@ -17,20 +17,20 @@ from qrag_jax.types import Arg, InputError
 
 MAX_INPUT_BYTES = 4 * 2**30
 MAX_JSON_BYTES = 2**27  # of a model, a checkpoint or a run; the largest index of weights has a hundredth of it
-MAX_CONFIG_BYTES = 2**20  # of YAML and of templates, which people write
+MAX_CONFIG_BYTES = 2**20  # of YAML and templates, which people write
 _PIECE = 2**22
-_TAKEN = {"[": 64, "{": 64, ",": 32, '"': 26}  # bytes of memory that Python takes for what is marked so
+_TAKEN = {"[": 64, "{": 64, ",": 32, '"': 26}  # bytes of memory in Python for each such character
 _MOST_A_BYTE = 64
 _LIMIT = Arg("max_input_gb", "N", python="max_input_gb (Python: qrag_jax.files.reading.read_with(max_bytes=N))")
 
 
 class InputTooLarge(InputError):
-    """An input has more bytes than may be read; the message says which, the bound, and how to raise it."""
+    """An input exceeds the size limit; the message names it, the limit, and how to raise it."""
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Bytes that are read in turn: an open file, plain or unpacked."""
+    """Bytes that are read in order: an open file, plain or unpacked."""
 
     def read(self, size: int, /) -> bytes:
         """The next bytes: `size`, or fewer at the end."""
@@ -43,7 +43,7 @@ class Reading:
 
     Attributes:
         max_bytes: of one input: a file, or all documents that are given together.
-        follow_links: links in a folder of documents are read like what they lead to.
+        follow_links: read the targets of links in a folder of documents.
     """
 
     max_bytes: int = MAX_INPUT_BYTES
@@ -55,16 +55,16 @@ _reading: ContextVar[Reading] = ContextVar("_reading", default=_DEFAULTS)
 
 
 def reading() -> Reading:
-    """What holds here; a new thread begins with the defaults."""
+    """The current settings; a new thread begins with the defaults."""
     return _reading.get()
 
 
 @contextmanager
 def read_with(*, max_bytes: int | None = None, follow_links: bool | None = None) -> Iterator[Reading]:
-    """Inputs inside of it are read so.
+    """Reads inputs with other settings while the context is open.
 
     Args:
-        max_bytes: as of `Reading`; None leaves it as it is.
+        max_bytes: as in `Reading`; None does not change it.
     """
     given = {"max_bytes": max_bytes, "follow_links": follow_links}
     token = _reading.set(replace(_reading.get(), **{name: x for name, x in given.items() if x is not None}))
@@ -79,42 +79,44 @@ def check_size(num_bytes: int, name: object, most: int | None = None) -> None:
 
     Args:
         num_bytes: of the input, as far as it is known.
-        most: for files that are small wherever they come from; the limit of inputs holds as well.
+        most: for files that are always small; the limit of inputs applies too.
 
     Raises:
         InputTooLarge: it is above the limit.
     """
     limit = reading().max_bytes
     if most is not None and num_bytes > most and most <= limit:
-        raise InputTooLarge(f"has more than {most:,} bytes, and no such file has: it is damaged or hostile", file=name)
+        raise InputTooLarge(
+            f"has more than {most:,} bytes, too many for such a file; it is damaged or hostile", file=name
+        )
     if num_bytes > limit:
         raise InputTooLarge(
             f"has more than {limit:,} bytes",
             file=name,
-            remedy=(": if you trust it and have the memory, raise the limit: ", _LIMIT),
+            remedy=("if you trust it and have the memory, raise the limit: ", _LIMIT),
         )
 
 
 def check_json(content: str | bytes, name: object) -> None:
-    """Refuses JSON that takes more memory than inputs may, by what it can hold: `[],` makes 64 bytes of three.
+    """Refuses JSON whose values would exceed the memory limit; for example `[],` takes 64 bytes for three characters.
 
     Raises:
-        InputTooLarge: it does.
+        InputTooLarge: it would.
     """
     limit, size = reading().max_bytes, 0
-    if len(content) * _MOST_A_BYTE > limit:  # else nothing it may hold is too large
+    if len(content) * _MOST_A_BYTE > limit:  # otherwise it cannot be too large
         for mark, taken in _TAKEN.items():
             size += taken * (content.count(mark) if isinstance(content, str) else content.count(mark.encode()))
     if size > limit:
         raise InputTooLarge(
-            f"as JSON it takes about {size:,} bytes of memory, more than {limit:,}",
+            f"its JSON takes about {size:,} bytes of memory, more than {limit:,}",
             file=name,
-            remedy=(": if you trust it and have that much, raise the limit: ", _LIMIT),
+            remedy=("if you trust it and have that much, raise the limit: ", _LIMIT),
         )
 
 
 def pieces(file: Source, name: object, most: int | None = None) -> Iterator[bytes]:
-    """The content of an open file, piece by piece; one that is not full is the last, as of Python's buffered files.
+    """The content of an open file, piece by piece; an incomplete piece is the last one, as in Python's buffered files.
 
     Raises:
         InputTooLarge: there is more than `check_size` allows.
@@ -124,15 +126,15 @@ def pieces(file: Source, name: object, most: int | None = None) -> Iterator[byte
         size += len(piece)
         check_size(size, name, most)
         yield piece
-        if len(piece) < _PIECE:  # at a terminal another read would wait for a second Ctrl-D
+        if len(piece) < _PIECE:  # at a terminal, another read would wait for a second Ctrl-D
             return
 
 
 def read_limited(path: str | os.PathLike, most: int | None = None) -> bytes:
-    """The content of a file; one that is too large is not begun, and one that grows or has no size is left.
+    """The content of a file. One that is too large is not read; one that grows is read up to the limit.
 
     Args:
-        most: as of `check_size`.
+        most: as in `check_size`.
 
     Raises:
         InputTooLarge: there is more than `check_size` allows.
@@ -144,7 +146,7 @@ def read_limited(path: str | os.PathLike, most: int | None = None) -> bytes:
 
 
 def read_text_limited(path: str | os.PathLike, most: int | None = None, encoding: str = "utf-8") -> str:
-    """The text of a file, its line ends as Python reads them (`\\n`).
+    """The text of a file, with line ends as Python reads them (`\\n`).
 
     Raises:
         InputTooLarge, OSError: as `read_limited`.

@@ -1,7 +1,7 @@
-"""YAML that cannot surprise: YAML 1.2 scalars, no tags, no duplicate keys, one document, nothing read from elsewhere.
+"""A strict subset of YAML: YAML 1.2 scalars, no tags, no duplicate keys, one document, no external files.
 
 PyYAML follows YAML 1.1, where `no` is false, `1e-3` is text, `1:30` is 90 and `017` is 15. Here `no` is text, `1e-3` is
-a number and the rest is text or decimal. Anchors work, within a limit on the expanded size. Imports no JAX.
+a number and the others are text or decimal. Anchors work, within a limit on the expanded size. Imports no JAX.
 """
 
 import re
@@ -15,9 +15,9 @@ from yaml.composer import ComposerError
 from qrag_jax.files.reading import MAX_CONFIG_BYTES
 from qrag_jax.types import UsageError
 
-_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})  # categories of what is no visible character
+_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})  # categories of invisible characters
 _MAX_DEPTH = 50
-_MAX_NODES = 10_000  # after aliases are expanded: nine lines of them can otherwise grow to 10^9 values
+_MAX_NODES = 10_000  # after aliases are expanded, because nine lines of them can grow to 10^9 values
 
 _NULL = "tag:yaml.org,2002:null"
 _BOOL = "tag:yaml.org,2002:bool"
@@ -41,7 +41,7 @@ _RESOLVERS = [
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Composes nodes under the YAML 1.2 core schema; refuses tags and deep nesting while it reads."""
+    """Composes nodes under the YAML 1.2 core schema; refuses tags and deep nesting during reading."""
 
     yaml_implicit_resolvers: dict = {}
     depth = num_nodes = 0
@@ -49,7 +49,7 @@ class _StrictLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
         if getattr(event, "tag", None) is not None:
-            raise ComposerError(None, None, f"tag {event.tag!r} is not allowed: remove it", event.start_mark)
+            raise ComposerError(None, None, f"tag {event.tag!r} is not allowed; remove it", event.start_mark)
         self.num_nodes += 1
         if self.num_nodes > 2 * _MAX_NODES:  # with keys; a megabyte would take a minute
             raise ComposerError(None, None, f"more than {_MAX_NODES:,} values", event.start_mark)
@@ -62,7 +62,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 class _StrictDumper(yaml.SafeDumper):
-    """Quotes what the loader above would otherwise read as something else than text."""
+    """Quotes text that the loader above would read as another type."""
 
     yaml_implicit_resolvers: dict = {}
 
@@ -70,7 +70,7 @@ class _StrictDumper(yaml.SafeDumper):
         return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        # PyYAML writes these line breaks bare outside of double quotes, and reads them as a blank
+        # PyYAML writes these line breaks without double quotes, and reads them as a blank
         style = '"' if any(break_ in data for break_ in "\x85\u2028\u2029") else None
         return self.represent_scalar(_STR, data, style=style)
 
@@ -82,29 +82,29 @@ _StrictDumper.add_representer(str, _StrictDumper.represent_str)
 
 
 def parse_yaml(text: str, source: str) -> object:
-    """Parse one YAML document.
+    """Parses one YAML document.
 
     Args:
         text: the document; empty is None.
         source: file name or description, for messages.
 
     Returns:
-        Nested dicts with text keys, lists, and str, int, float, bool or None.
+        Nested dicts with string keys, lists, and str, int, float, bool or None.
     """
     return parse_yaml_lines(text, source)[0]
 
 
 def parse_yaml_lines(text: str, source: str) -> tuple[object, dict[str, int]]:
     """`parse_yaml`, and the 1-based line of every value by its dotted path, for messages."""
-    if len(text) > MAX_CONFIG_BYTES:  # before minutes of parsing
-        raise UsageError(f"has more than {MAX_CONFIG_BYTES:,} characters, and no config has: give another", file=source)
+    if len(text) > MAX_CONFIG_BYTES:  # parsing would take minutes
+        raise UsageError(f"has more than {MAX_CONFIG_BYTES:,} characters, too many for a config", file=source)
     try:
         root = yaml.compose(text, Loader=_StrictLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{source}:{mark.line + 1}" if mark else source
         raise UsageError(f"{place}: malformed YAML: {error.problem or error.context}") from error
-    except yaml.YAMLError as error:  # a character that YAML does not allow: it has a position and no line
+    except yaml.YAMLError as error:  # a forbidden character: it has a position and no line
         line = text.count("\n", 0, getattr(error, "position", 0)) + 1
         raise UsageError(f"{source}:{line}: malformed YAML: {' '.join(str(error).split())}") from error
     if root is None:
@@ -114,7 +114,7 @@ def parse_yaml_lines(text: str, source: str) -> tuple[object, dict[str, int]]:
 
 
 class _Builder:
-    """Turns composed nodes into plain values and notes where each stands."""
+    """Turns composed nodes into plain values and records their lines."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -127,7 +127,7 @@ class _Builder:
     def build(self, node: yaml.Node, path: str, depth: int) -> object:
         self.num_nodes += 1
         if self.num_nodes > _MAX_NODES or depth > _MAX_DEPTH:
-            raise self.refuse(node, "anchors expand without end or to too many values: write the values out")
+            raise self.refuse(node, "anchors expand without end or to too many values; write the values out")
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return self.build_mapping(node, path, depth)
@@ -141,12 +141,10 @@ class _Builder:
         for key_node, value_node in node.value:
             key, line = key_node.value, key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _STR:
-                raise self.refuse(key_node, "a key must be text: a field name, or a quoted word")
+                raise self.refuse(key_node, "a key must be text; give a field name, or a quoted word")
             if key in result:
                 first = first_line[key]
-                raise self.refuse(
-                    key_node, f"duplicate key {key!r} (first on line {first}): one would be lost, keep one"
-                )
+                raise self.refuse(key_node, f"duplicate key {key!r} (first on line {first}); keep only one")
             child = f"{path}.{key}" if path else key
             first_line[key] = self.lines[child] = line
             result[key] = self.build(value_node, child, depth + 1)
@@ -159,7 +157,7 @@ class _Builder:
             return text.lower() == "true"
         if tag == _INT:
             if len(text) > 100:
-                raise self.refuse(node, "an integer of more than 100 digits")
+                raise self.refuse(node, "an integer of more than 100 digits; write a smaller one")
             return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
         if tag == _FLOAT:
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
@@ -167,9 +165,9 @@ class _Builder:
 
 
 def dump_yaml(value: object) -> str:
-    """Write nested dicts, lists and scalars as YAML, in their own order; `parse_yaml` gives the same value back."""
+    """Writes nested dicts, lists and scalars as YAML, in their order; `parse_yaml` gives the same value back."""
     text = _dumped(value, allow_unicode=True)
-    # A terminal that is shown the text would obey signs of direction and the like: they stand there as escapes.
+    # Invisible characters, such as those of direction, would confuse a terminal, so they are escaped.
     return text if not any(category(one) in _UNSEEN for one in text if one != "\n") else _dumped(value)
 
 
@@ -179,7 +177,7 @@ def _dumped(value: object, allow_unicode: bool = False) -> str:
 
 
 def plain(value: object) -> object:
-    """Copy of `value` in dicts, lists and built-in scalars (tuples become lists)."""
+    """A copy of `value` in dicts, lists and built-in scalars (tuples become lists)."""
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
@@ -187,7 +185,7 @@ def plain(value: object) -> object:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, bool) or value is None:
         return value
-    for scalar in (str, int, float):  # the constructor strips subclasses such as numpy.float64
+    for scalar in (str, int, float):  # the constructor drops subclasses such as numpy.float64
         if isinstance(value, scalar):
             return scalar(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):

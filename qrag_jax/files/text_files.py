@@ -1,4 +1,4 @@
-"""Text files, plain or gzip, with errors that name the file; JSON Lines with errors that name file and line."""
+"""Reads text files, plain or gzip, and JSON Lines; errors name the file and line."""
 
 import codecs
 import gzip
@@ -15,7 +15,7 @@ from qrag_jax.types import InputError, UsageError
 
 
 def read_text_file(path: Path, what: str) -> str:
-    """The text of a UTF-8 file, decompressed if its name ends in .gz; `what` says in errors which file is wanted.
+    """The text of a UTF-8 file, decompressed if its name ends in .gz; `what` describes the wanted file in errors.
 
     Raises:
         UsageError: there is no such file.
@@ -28,14 +28,14 @@ def read_text_file(path: Path, what: str) -> str:
 
 @contextmanager
 def _opened(path: Path, what: str) -> Iterator[Source]:
-    """A file of bytes, decompressed; what goes wrong while it is read is named."""
-    if not os.path.isfile(path):  # also of names that no file can have
+    """Opens a file of bytes, decompressed; errors during reading name it."""
+    if not os.path.isfile(path):  # also for impossible names
         raise UsageError(f"no such file; expected {what}", file=path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield file
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"cannot be read ({error}); is the file whole?", file=path) from error
+        raise InputError(f"cannot be read ({error}); check that the file is complete", file=path) from error
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 text ({error}); convert it first", file=path) from error
 
@@ -48,7 +48,7 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def json_value(text: str, where: object, what: str) -> Any:
-    """The value of a JSON text, of a size that inputs may have."""
+    """The value of a JSON text, within the size limit of inputs."""
     check_json(text, where)
     try:
         return json.loads(text)
@@ -71,7 +71,7 @@ def read_json_lines(path: Path, what: str) -> Iterator[tuple[str, dict[str, obje
 
 
 def _numbered_lines(path: Path, what: str) -> Iterator[tuple[int, str]]:
-    """`numbered_lines` of a file that is never held whole."""
+    """`numbered_lines` of a file that is never wholly in memory."""
     with _opened(path, what) as file:
         number, left, codec = 0, [], "utf-8-sig"
         for piece in pieces(file, path):
@@ -96,7 +96,7 @@ def _line_text(line: bytes, codec: str, path: Path, number: int) -> str:
 
 
 def begins_with(path: Path, mark: bytes, what: str) -> bool:
-    """Whether the first characters of a file that are no white space are these."""
+    """Whether the first characters of a file, after white space, are these."""
     with _opened(path, what) as file:
         found = b""
         for piece in pieces(file, path):
@@ -107,13 +107,13 @@ def begins_with(path: Path, mark: bytes, what: str) -> bool:
 
 
 def plain_or_gz(path: Path) -> Path:
-    """The file with `.gz` behind its name where only that one exists, else the path itself."""
+    """The path with `.gz` added if only that file exists, else the path itself."""
     packed = path.with_name(f"{path.name}.gz")
     return packed if os.path.isfile(packed) and not os.path.isfile(path) else path
 
 
 def usual_file(path: Path, names: Sequence[str], what: str) -> Path:
-    """`path` if it is a file, else the first of the usual `names` that the folder `path` holds, plain or as .gz."""
+    """`path` if it is a file, else the first of the usual `names` in the folder `path`, plain or as .gz."""
     for candidate in (path, *(plain_or_gz(path / name) for name in names)):
         if os.path.isfile(candidate):
             return candidate

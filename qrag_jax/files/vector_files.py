@@ -1,4 +1,4 @@
-"""Matrices of vectors that a user already has: .npy, Parquet, Arrow, or a folder saved by `datasets`."""
+"""Reads given vectors: .npy, Parquet, Arrow, or a folder saved by `datasets`."""
 
 import io
 from pathlib import Path
@@ -15,7 +15,7 @@ from qrag_jax.types import InputError, UsageError
 if TYPE_CHECKING:
     import pyarrow
 
-# What NumPy raises for a damaged header, which it reads as Python.
+# NumPy parses the header as Python, so a damaged one may raise any of these.
 NPY_ERRORS = (
     ValueError, OSError, EOFError, SyntaxError, TokenError, MemoryError, OverflowError, TypeError, KeyError,
     RecursionError,
@@ -28,11 +28,11 @@ def read_vectors(path: str | Path, column: str | None = None) -> np.ndarray:
 
     Args:
         path: the file, or a folder written by `Dataset.save_to_disk`.
-        column: which column; by default the only column of lists of numbers.
+        column: its name; None is the only column of lists of numbers.
 
     Raises:
-        UsageError: no such file, an unknown kind of file, or no such column.
-        InputError: not a matrix of numbers, no row, rows of unequal length, NaN or infinity; names file and row.
+        UsageError: the file, its kind or the column is unknown.
+        InputError: it is not a matrix of numbers, is empty, or has unequal rows, NaN or infinity; names file and row.
     """
     path = Path(path)
     if not path.exists():
@@ -48,7 +48,7 @@ def read_vectors(path: str | Path, column: str | None = None) -> np.ndarray:
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         raise InputError(
-            f"row {row} holds NaN or infinity (or overflows float32), as do {int(bad.sum())} rows in all; "
+            f"row {row} contains NaN or infinity (or overflows float32), {int(bad.sum())} rows in all; "
             "embed those texts again or remove them",
             file=path,
         )
@@ -56,28 +56,30 @@ def read_vectors(path: str | Path, column: str | None = None) -> np.ndarray:
 
 
 def write_vectors(path: str | Path, vectors: np.ndarray) -> None:
-    """Writes a .npy file of float32 [n, d], whole or not at all."""
+    """Writes a .npy file of float32 [n, d], complete or not at all."""
     content = io.BytesIO()
     np.save(content, vectors.astype(np.float32, copy=False), allow_pickle=False)
     write_whole(path, content.getvalue())
 
 
 def load_npy(path: Path) -> np.ndarray:
-    """The array of a .npy file, of any shape and type of numbers; nothing is made of what its header only promises.
+    """The array of a .npy file, of any shape and type of numbers. Allocates no more than the file contains.
 
     Raises:
-        InputError: it is no whole .npy file.
+        InputError: the .npy file is damaged.
         InputTooLarge: it has more bytes than `files.reading.Reading.max_bytes`.
     """
     check_size(path.stat().st_size, path)
     try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)  # its header may promise what is not there
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)  # its header may claim more than there is
     except NPY_ERRORS as error:
-        raise InputError(f"not a whole .npy file of numbers ({error})", file=path) from error
+        raise InputError(f"a damaged .npy file ({error}); write it again with np.save", file=path) from error
     if not isinstance(matrix, np.ndarray):
         raise InputError("an .npz archive under the name .npy; save one matrix with np.save", file=path)
     if isinstance(matrix, np.memmap) and (surplus := path.stat().st_size - matrix.offset - matrix.nbytes):
-        raise InputError(f"not a whole .npy file of numbers ({surplus} bytes behind what its header says)", file=path)
+        raise InputError(
+            f"a damaged .npy file ({surplus} bytes after the array of its header); write it again", file=path
+        )
     return np.array(matrix)
 
 
@@ -97,12 +99,14 @@ def _list_column(path: Path, column: str | None) -> np.ndarray:
         and (pa.types.is_floating(field.type.value_type) or pa.types.is_integer(field.type.value_type))
     ]
     if column is None and len(lists) != 1:
-        raise UsageError(f"name the column of vectors; the columns of lists of numbers are {lists}", file=path)
+        raise UsageError(
+            f"expected one column of lists of numbers, found {lists}; name the column of vectors", file=path
+        )
     name = column or lists[0]
     if name not in lists:
-        raise UsageError(f"column {name!r} is not a column of lists of numbers; those are {lists}", file=path)
+        raise UsageError(f"column {name!r} is not a column of lists of numbers; choose one of {lists}", file=path)
     if table.schema.names.count(name) > 1:
-        raise InputError(f"has {table.schema.names.count(name)} columns {name!r}; leave one", file=path)
+        raise InputError(f"has {table.schema.names.count(name)} columns {name!r}; keep only one", file=path)
     data = table[name].combine_chunks()
     if isinstance(data, pa.ChunkedArray):  # combine_chunks of an empty or very large column
         data = pa.concat_arrays(data.chunks) if data.num_chunks else pa.array([], type=table.schema.field(name).type)
@@ -115,16 +119,16 @@ def _list_column(path: Path, column: str | None) -> np.ndarray:
     values = data.flatten()
     if values.null_count:
         row = values.is_null().to_pylist().index(True) // max(int(lengths[0]), 1)
-        raise InputError(f"row {row} of column {name!r} holds a null", file=path)
+        raise InputError(f"row {row} of column {name!r} contains a null", file=path)
     return values.to_numpy(zero_copy_only=False).reshape(len(data), -1 if len(data) else 0)
 
 
 def _saved(folder: Path) -> Any:
-    """What `datasets` saved; its tables lie in memory as far as they are read.
+    """Loads a dataset that `datasets` saved; its tables are mapped into memory.
 
     Raises:
-        InputError: it cannot be read: the library looks at nothing that its own files say.
-        InputTooLarge: the tables would take more memory than inputs may.
+        InputError: it cannot be read; the library itself does not check its files.
+        InputTooLarge: the tables would exceed the memory limit of inputs.
     """
     import datasets
 
@@ -137,7 +141,7 @@ def _saved(folder: Path) -> Any:
 
 
 def read_table(path: Path) -> "pyarrow.Table":
-    """The table of a .parquet or .arrow file or of a saved dataset; pyarrow and datasets are imported only here."""
+    """The table of a .parquet or .arrow file or of a saved dataset. Imports pyarrow and datasets only here."""
     import datasets
     import pyarrow as pa
 
@@ -156,6 +160,4 @@ def read_table(path: Path) -> "pyarrow.Table":
         raise
     except (OSError, ValueError, EOFError, pa.ArrowException) as error:
         raise InputError(f"cannot be read as {path.suffix or 'a saved dataset'} ({error})", file=path) from error
-    raise UsageError(
-        "unknown kind of vector file; expected .npy, .parquet, .arrow or a saved dataset folder", file=path
-    )
+    raise UsageError("unknown kind of vector file; give .npy, .parquet, .arrow or a saved dataset folder", file=path)

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and JSON in them."""
+"""Files that are written completely or not at all, and JSON in them."""
 
 import json
 import os
@@ -15,10 +15,10 @@ _NEW, _PRIVATE = 0o666, 0o600
 
 
 def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes a file beside its place and moves it there: readers see the old file or the new one, never a part.
+    """Writes a temporary file and renames it, so readers see the old file or the new one, never a part.
 
-    Missing folders are made; text becomes UTF-8, its line ends stay. A file that is there keeps its permissions, a new
-    one has those that the process gives to its files (umask). What is no file (`/dev/stdout`) is written to.
+    Missing folders are made. Text is encoded as UTF-8 with its line ends. An existing file keeps its permissions; a new
+    one gets the default ones of the process (umask). If the path is not a file (`/dev/stdout`), it is written directly.
     """
     path = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
@@ -31,7 +31,7 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = stat.S_IMODE(path.stat().st_mode) & _RIGHTS if path.exists() else None
         beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        # The system takes the umask away from it. What takes the place of a file is nobody else's until it is as that.
+        # The system applies the umask. A file that replaces another one stays private until it has that one's mode.
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW if mode is None else _PRIVATE)
     except OSError as error:
         raise UsageError(f"cannot be written ({error.strerror or error}); give another path", file=path) from error
@@ -43,22 +43,22 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except BaseException as error:  # whatever ends the writing, no half file stays
+    except BaseException as error:  # always remove the incomplete file
         os.unlink(beside)
         if (
             isinstance(error, OSError) and error.errno and error.filename is None
-        ):  # a full disk says which file it had no room for
+        ):  # the error of a full disk names the file
             error.filename = str(path)
         raise
 
 
 def _is_open_elsewhere(path: Path) -> bool:
-    """Whether a path stands for an open file (`/dev/stdout`, also redirected): another in its place reaches nobody."""
+    """Whether a path means an open file (`/dev/stdout`, also redirected), which a rename would not reach."""
     return os.path.abspath(path).startswith(("/dev/std", "/dev/fd/", "/proc/"))
 
 
 def write_json(path: str | os.PathLike, value: Any, *, indent: int | None = 2) -> None:
-    """Writes strict JSON (no NaN) of ASCII, as `write_whole`."""
+    """Writes strict JSON (no NaN) in ASCII, as `write_whole`."""
     write_whole(path, json.dumps(value, indent=indent, allow_nan=False) + "\n")
 
 
@@ -73,7 +73,7 @@ def read_json_value(path: Path) -> Any:
 
 
 def json_object(content: bytes, path: Path) -> dict[str, Any]:
-    """The JSON object that the content of a file is."""
+    """The JSON object in the content of a file."""
     value = _parse(content, path)
     if not isinstance(value, dict):
         raise InputError("expected a JSON object; copy the folder again", file=path)
@@ -82,7 +82,7 @@ def json_object(content: bytes, path: Path) -> dict[str, Any]:
 
 def _content(path: Path) -> bytes:
     if not path.is_file():
-        raise InputError("no such file; copy the folder again, or give one that is whole", file=path)
+        raise InputError("no such file; copy the folder again, or give a complete one", file=path)
     return read_limited(path, MAX_JSON_BYTES)
 
 
@@ -92,5 +92,5 @@ def _parse(content: bytes, path: Path) -> Any:
         return json.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"not valid JSON ({error}): truncated, altered or not ours; copy the folder again", file=path
+            f"not valid JSON ({error}), so it is truncated or changed; copy the folder again", file=path
         ) from error

@@ -126,7 +126,7 @@ def test_a_file_of_another_encoding_names_the_argument_that_gives_it(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-9", "", "hex", "rot13", "zlib", "a\0b"])
 def test_unknown_encodings_are_usage_errors(tmp_path, encoding):
-    with pytest.raises(UsageError, match="Python knows no text encoding of that name; examples: utf-8"):
+    with pytest.raises(UsageError, match="Python knows no text encoding of that name; give one such as utf-8"):
         read_files(write(tmp_path / "a.txt", "Some text."), encoding)
 
 
@@ -179,7 +179,7 @@ def test_links_in_a_folder_are_named_once_and_not_followed(linked, tmp_path):
         assert names(read_files([linked]), tmp_path) == ["docs/own.txt"]
     (message,) = [str(warning.message) for warning in caught]
     assert message.startswith(f"3 links in folders were not followed ({linked}/link, {linked}/key.md, ")
-    assert "read_with(follow_links=True) follows them" in message
+    assert "use qrag_jax.files.reading.read_with(follow_links=True) to follow them" in message
 
 
 def test_links_are_followed_where_that_was_asked_for(linked, tmp_path):
@@ -229,7 +229,10 @@ def test_missing_paths_and_empty_folders_are_usage_errors(tmp_path):
 
 def test_dangling_links_and_pipes_are_refused(tmp_path):
     (tmp_path / "link.txt").symlink_to(tmp_path / "nowhere.txt")
-    with read_with(follow_links=True), pytest.raises(InputError, match="link.txt: not a regular file, or a link to no"):
+    with (
+        read_with(follow_links=True),
+        pytest.raises(InputError, match="link.txt: not a regular file, or a dangling link"),
+    ):
         read_files([tmp_path])
     (tmp_path / "link.txt").unlink()
     os.mkfifo(tmp_path / "pipe.txt")
@@ -246,7 +249,7 @@ def test_what_is_too_large_is_refused_before_it_is_held(tmp_path, monkeypatch, n
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper((tmp_path / "a.txt").open("rb")))
     with pytest.raises(InputError) as error:
         read_files(name if name == "-" else tmp_path)
-    limit = "zero byte at byte 0" if name == "-" else "has more than 4,294,967,296 bytes: .*max_input_gb"
+    limit = "zero byte at byte 0" if name == "-" else "has more than 4,294,967,296 bytes; .*max_input_gb"
     assert error.match(f"{name}: {limit}")
 
 
@@ -325,7 +328,7 @@ def test_a_folder_that_cannot_be_read_is_left_out_of_another_and_refused_itself(
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.warns(UserWarning, match=r"closed: cannot be read \(Permission denied\); change its rights"):
+    with pytest.warns(UserWarning, match=r"closed: cannot be read \(Permission denied\); change its permissions"):
         assert names(read_files(tmp_path), tmp_path) == ["good.txt"]
     for paths, strict in ((tmp_path / "closed", False), (tmp_path, True)):
         with pytest.raises(InputError, match="closed: cannot be read"):
@@ -383,7 +386,7 @@ def test_without_the_extra_what_it_reads_is_counted_with_what_to_do(tmp_path, mo
     write(tmp_path / "b.txt", "Some text.")
     with pytest.warns(UserWarning, match=r"did not read 1 file of other types \(1 .pdf: pip install 'qrag_jax\[doc"):
         assert len(read_files(tmp_path)) == 1
-    with pytest.raises(InputError, match=r"a.pdf: a PDF: to have it read, pip install"):
+    with pytest.raises(InputError, match=r"a.pdf: a PDF: its reader is not installed; pip install"):
         read_files(path)
 
 
@@ -399,7 +402,7 @@ def test_what_reads_a_file_is_named_with_its_versions():
 def test_a_file_that_is_too_large_to_be_converted_is_refused(tmp_path):
     path = write(tmp_path / "a.pdf", b"%PDF-1.4")
     os.truncate(path, 200 * 10**6 + 1)
-    with pytest.raises(InputError, match="a.pdf: more than 200,000,000 bytes"):
+    with pytest.raises(InputError, match="a.pdf: has more than 200,000,000 bytes"):
         read_files(path)
 
 
@@ -441,7 +444,7 @@ def test_which_names_patterns_take(patterns, taken):
 
 
 def test_a_pattern_is_no_beginning_and_no_regular_expression():
-    with pytest.raises(UsageError, match=r"fits none of 4 documents \(docs/reports/a.md, ") as error:
+    with pytest.raises(UsageError, match=r"matches none of 4 documents \(docs/reports/a.md, ") as error:
         Only(["report", "note..md"]).of_names(NAMES)
     assert (error.value.field, error.value.value) == ("only", ("report", "note..md"))
 

@@ -47,25 +47,25 @@ def test_kinds(name, raw, kind):
 @pytest.mark.parametrize(
     ("name", "raw", "message"),
     [
-        ("a.txt", PDF, "a.txt: a PDF under the name of another kind of file: rename it to end in .pdf"),
-        ("a.docx", PDF, "a.docx: a PDF under the name of another kind"),
-        ("a.html", DOCX, "a.html: a DOCX document under the name .* rename it to end in .docx"),
-        ("a.pdf", b"Text.", "a.pdf: not a PDF, whatever its name says: is it whole. If it is a text, rename it"),
-        ("a.epub", b"", "a.epub: not an EPUB book, whatever"),
-        ("a.md", b"\x89PNG\r\n\x1a\n", "a.md: a PNG picture, whatever its name says: leave it out, or give what"),
-        ("a.png", b"\x89PNG\r\n\x1a\n", "a.png: a PNG picture, which is not read: leave it out"),
+        ("a.txt", PDF, "a.txt: a PDF with the suffix of another kind of file; rename it to end in .pdf"),
+        ("a.docx", PDF, "a.docx: a PDF with the suffix of another kind"),
+        ("a.html", DOCX, "a.html: a DOCX document with the suffix .* rename it to end in .docx"),
+        ("a.pdf", b"Text.", "a.pdf: not a PDF, despite its suffix; get the file again, or rename it"),
+        ("a.epub", b"", "a.epub: not an EPUB book, despite"),
+        ("a.md", b"\x89PNG\r\n\x1a\n", "a.md: a PNG picture, despite its suffix; leave it out, or give what"),
+        ("a.png", b"\x89PNG\r\n\x1a\n", "a.png: a PNG picture, which cannot be read; leave it out"),
         ("a.webp", b"RIFF1234WEBP", "a.webp: a WebP picture, which"),
-        ("a.zip", archive("a.txt"), "a.zip: a zip archive, which is not read: unpack it"),
-        ("a.docx", archive("a.txt"), "a.docx: a zip archive, whatever its name says: unpack it"),
-        ("a.docx", DOCX[:-30], "a.docx: a zip archive .DOCX and EPUB are such. that is cut off, .*: get it again"),
-        ("a.xlsx", archive("xl/workbook.xml"), "a spreadsheet .XLSX., which is not read: save its sheets"),
-        ("a.odt", archive("content.xml"), "an OpenDocument file, which is not read: save it as .docx or PDF"),
+        ("a.zip", archive("a.txt"), "a.zip: a zip archive, which cannot be read; unpack it"),
+        ("a.docx", archive("a.txt"), "a.docx: a zip archive, despite its suffix; unpack it"),
+        ("a.docx", DOCX[:-30], "a.docx: an incomplete zip archive .DOCX and EPUB are zip archives., .*; get it again"),
+        ("a.xlsx", archive("xl/workbook.xml"), "a spreadsheet .XLSX., which cannot be read; save its sheets"),
+        ("a.odt", archive("content.xml"), "an OpenDocument file, which cannot be read; save it as .docx or PDF"),
         (
             "a.doc",
             b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
-            "an old Office file .*, which is not read: save it as",
+            "an old Office file .*, which cannot be read; save it as",
         ),
-        ("a", b"\x1f\x8b", "a: a gzip archive, which is not read: unpack it"),
+        ("a", b"\x1f\x8b", "a: a gzip archive, which cannot be read; unpack it"),
     ],
 )
 def test_other_kinds_are_named_with_what_to_do(name, raw, message):
@@ -82,7 +82,9 @@ def test_what_converts_is_not_imported_where_texts_are_read():
 def test_without_the_extra_its_files_are_of_other_types(monkeypatch):
     monkeypatch.setattr(FileKind, "is_installed", False)
     assert read_suffixes() == (".txt", ".md")
-    with pytest.raises(InputError, match=r"a.pdf: a PDF: to have it read, pip install 'qrag_jax\[documents\]'"):
+    with pytest.raises(
+        InputError, match=r"a.pdf: a PDF: its reader is not installed; pip install 'qrag_jax\[documents\]'"
+    ):
         refuse_without_extra("a.pdf", "pdf")
     monkeypatch.setattr(FileKind, "is_installed", True)
     assert read_suffixes() == (".txt", ".md", *kind_by_suffix()) and ".pdf" in kind_by_suffix()

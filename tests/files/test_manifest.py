@@ -69,7 +69,7 @@ def test_every_single_bit_of_a_file_counts(folder):
         path = folder / name
         for place in range(0, len(content), 3):
             path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
-            assert find_damage(folder) == f"{path}: altered since it was written (sha256 differs)"
+            assert find_damage(folder) == f"{path}: changed since it was written (sha256 differs)"
         path.write_bytes(content + b"x")
         assert find_damage(folder).startswith(f"{path}: {len(content) + 1} bytes, the manifest says")
         path.unlink()
@@ -81,8 +81,8 @@ def test_every_single_bit_of_a_file_counts(folder):
 
 
 def test_no_manifest(tmp_path):
-    assert find_damage(tmp_path) == f"{tmp_path}: no manifest.json, so this is not a whole checkpoint"
-    assert find_damage(tmp_path / "absent").endswith("absent: no manifest.json, so this is not a whole checkpoint")
+    assert find_damage(tmp_path) == f"{tmp_path}: no manifest.json, so the checkpoint is incomplete"
+    assert find_damage(tmp_path / "absent").endswith("absent: no manifest.json, so the checkpoint is incomplete")
     for content in (b"", b"[]", b"{}", b'{"files": []}', b"\xff", b"[" * 10_000, b'{"files": ' + b"9" * 5000 + b"}"):
         (tmp_path / "manifest.json").write_bytes(content)
         assert find_damage(tmp_path).startswith(f"{tmp_path / 'manifest.json'}: ")
@@ -99,7 +99,7 @@ def test_no_manifest(tmp_path):
 )
 def test_a_manifest_that_somebody_edited(folder, change):
     rewrite(folder, change)
-    assert find_damage(folder) == f"{folder / 'manifest.json'}: altered since it was written"
+    assert find_damage(folder) == f"{folder / 'manifest.json'}: changed since it was written"
 
 
 @pytest.mark.parametrize("known", [1, None, [], {}, {"bytes": 3}, {"bytes": 3, "sha256": None}])

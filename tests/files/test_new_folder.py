@@ -67,11 +67,11 @@ def test_places_that_no_folder_can_take(tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     (tmp_path / ".export-new").symlink_to("full")
     refusals = {
-        "full": "full: is not empty: give a folder",
+        "full": "full: is not empty; give a folder",
         "full/mine": "mine: is a file",
-        "link": "link: is a link: give the folder that it leads to",
+        "link": "link: is a link; give its target",
         "/proc": "/proc: is ",
-        "new": r"\.export-new: is a link, and in the way: remove it",
+        "new": r"\.export-new: is a link, but its name is needed; remove it",
         "full/mine/new": "cannot be made|is a file|Not a directory",
     }
     for name, message in refusals.items():
@@ -81,7 +81,7 @@ def test_places_that_no_folder_can_take(tmp_path):
 
 
 def test_the_current_folder_cannot_be_replaced(tmp_path):
-    with pytest.raises(UsageError, match="is the current folder, or a disk of its own: give a new folder in it"):
+    with pytest.raises(UsageError, match="is the current folder or a mounted disk; give a new folder in it"):
         write(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -62,7 +62,7 @@ def test_not_finite_names_file_and_row(tmp_path, bad):
     matrix = MATRIX.astype(np.float64)
     matrix[2, 1] = bad
     np.save(tmp_path / "v.npy", matrix)
-    with pytest.raises(InputError, match=r"v.npy: row 2 holds NaN or infinity .* 1 rows in all"):
+    with pytest.raises(InputError, match=r"v.npy: row 2 contains NaN or infinity .* 1 rows in all"):
         read_vectors(tmp_path / "v.npy")
 
 
@@ -83,11 +83,11 @@ def test_not_a_matrix_of_numbers(tmp_path, matrix, message):
 
 def test_broken_npy_files(tmp_path):
     np.save(tmp_path / "v.npy", np.array([{"code": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match="v.npy: not a whole .npy file of numbers"):
+    with pytest.raises(InputError, match="v.npy: a damaged .npy file"):
         read_vectors(tmp_path / "v.npy")
     np.save(tmp_path / "v.npy", MATRIX)
     (tmp_path / "v.npy").write_bytes((tmp_path / "v.npy").read_bytes()[:-5])
-    with pytest.raises(InputError, match="not a whole .npy file"):
+    with pytest.raises(InputError, match="a damaged .npy file"):
         read_vectors(tmp_path / "v.npy")
     with open(tmp_path / "v.npy", "wb") as file:
         np.savez(file, a=MATRIX)
@@ -100,7 +100,7 @@ def test_broken_npy_files(tmp_path):
     [
         ([[1.0, 2.0], [1.0]], "row 1 has 1 numbers, row 0 has 2"),
         ([[1.0, 2.0], None], "row 1 of column 'embedding' is null"),
-        ([[1.0, 2.0], [1.0, None]], "row 1 of column 'embedding' holds a null"),
+        ([[1.0, 2.0], [1.0, None]], "row 1 of column 'embedding' contains a null"),
         ([], r"got shape \(0, 0\)"),
         ([[], []], r"got shape \(2, 0\)"),
     ],
@@ -115,12 +115,12 @@ def test_bad_columns_name_the_row(tmp_path, rows, message):
 def test_which_column_and_which_file(tmp_path):
     table = lists(MATRIX).append_column("other", pa.array(MATRIX.tolist()))
     pq.write_table(table, tmp_path / "v.parquet")
-    with pytest.raises(UsageError, match=r"name the column .* \['embedding', 'other'\]"):
+    with pytest.raises(UsageError, match=r"expected one column .* \['embedding', 'other'\]; name"):
         read_vectors(tmp_path / "v.parquet")
     with pytest.raises(UsageError, match="column 'id' is not a column of lists of numbers"):
         read_vectors(tmp_path / "v.parquet", "id")
     write_arrow(tmp_path / "v.arrow", table.rename_columns(["", "", "other"]), pa.ipc.new_stream)
-    with pytest.raises(InputError, match="v.arrow: has 2 columns ''; leave one"):
+    with pytest.raises(InputError, match="v.arrow: has 2 columns ''; keep only one"):
         read_vectors(tmp_path / "v.arrow", "")
     with pytest.raises(UsageError, match="no such file"):
         read_vectors(tmp_path / "none.npy")
@@ -165,7 +165,7 @@ def test_no_damage_of_a_header_is_a_traceback(tmp_path):
     for shape in (b"(9" + b"9" * 15 + b", 2)", b"(-3, 2)", b"(3, 2"):
         header = content[10:128].replace(b"(3, 2)", shape)[:117].ljust(117) + b"\n"
         path.write_bytes(content[:10] + header + content[128:])
-        with pytest.raises(InputError, match="v.npy: not a whole .npy file of numbers"):
+        with pytest.raises(InputError, match="v.npy: a damaged .npy file"):
             read_vectors(path)
 
 

@@ -101,7 +101,7 @@ def test_two_corpora_in_one_folder(tmp_path, figures):
     for number, (refusals, last) in enumerate(met):
         out = tmp_path / str(number)
         (refusal,) = filter(None, refusals)
-        was_there = refusal.startswith((f"{out}: is there already", f"{out}: cannot be put there"))
+        was_there = refusal.startswith((f"{out}: is not empty", f"{out}: cannot be put there"))
         assert was_there or f"in use by save_corpus to {out} (process " in refusal, refusal
         assert load_corpus(out).documents == seeded_corpus(last).documents
     assert {path.name for path in tmp_path.iterdir()} == {str(number) for number in range(rounds)}

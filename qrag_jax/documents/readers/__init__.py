@@ -1,1 +1,1 @@
-"""Readers of files, one a kind; they run in the process that `child.py` is."""
+"""Readers of files, one for each kind; they run in the process of `child.py`."""

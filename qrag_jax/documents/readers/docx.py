@@ -1,4 +1,4 @@
-"""The text of a DOCX document; headings, lists and tables by its styles."""
+"""The text of a DOCX document; headings, lists and tables come from its styles."""
 
 import re
 from collections.abc import Callable
@@ -25,8 +25,8 @@ def read_docx(raw: bytes) -> Converted:
     size = sum(archive.size(name) for name in parts)
     if size > MAX_XML_BYTES:
         raise InputError(
-            f"{len(raw):,} bytes with {size:,} bytes of XML in them, and at most {MAX_XML_BYTES:,} are read: split the "
-            "document"
+            f"{len(raw):,} bytes contain {size:,} bytes of XML, more than the {MAX_XML_BYTES:,} that are read; split "
+            "the document"
         )
     num_equations = len(_EQUATION.findall(archive.read_xml(_MAIN)))
     for name in parts - {_MAIN}:
@@ -34,7 +34,7 @@ def read_docx(raw: bytes) -> Converted:
     found = mammoth.convert_to_html(BytesIO(raw), style_map=_TITLES, convert_image=lambda image: [])
     text = markdown(found.value)
     if not text.strip():
-        raise InputError("a DOCX document without text (pictures or equations alone): leave it out")
+        raise InputError("a DOCX document without text (only pictures or equations); leave it out")
     return Converted(text, left_out=(several(num_equations, "equation"),) if num_equations else ())
 
 

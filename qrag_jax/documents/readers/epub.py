@@ -23,16 +23,16 @@ def read_epub(raw: bytes) -> Converted:
     chapters = _spine(archive)
     protected = _protected(archive)
     if any(name in protected for name in chapters):
-        raise InputError("an EPUB book with copy protection (DRM), which is not read: get it without")
+        raise InputError("an EPUB book with copy protection (DRM), which cannot be read; get it without")
     texts = [markdown(decoded(archive.read(name))[0]) for name in chapters]
     text = "\n\n".join(text for text in texts if text.strip())
     if not text:
-        raise InputError("an EPUB book without text (pictures alone): leave it out")
+        raise InputError("an EPUB book without text (only pictures); leave it out")
     return Converted(text)
 
 
 def _spine(archive: Archive) -> list[str]:
-    """Members with the chapters, in the order of reading."""
+    """Members with the chapters, in reading order."""
     rootfile = _xml(archive, _CONTAINER).find(f".//{_ANY}rootfile")
     package = (rootfile.get("full-path") if rootfile is not None else None) or ""
     root = _xml(archive, package)
@@ -41,17 +41,19 @@ def _spine(archive: Archive) -> list[str]:
     for reference in root.iterfind(f".//{_ANY}spine/{_ANY}itemref"):
         item = items.get(reference.get("idref"))
         if item is None:
-            raise InputError(f"its order of reading names {reference.get('idref')!r}, which it does not list")
+            raise InputError(
+                f"its reading order names {reference.get('idref')!r}, which it does not list; get it again"
+            )
         if item.get("media-type") in _PAGES and "nav" not in (item.get("properties") or "").split():
             names.append(member_name(package, unquote(item.get("href") or "")))
-    names = list(dict.fromkeys(names))  # one that stands there a million times is no longer book
+    names = list(dict.fromkeys(names))  # a hostile book may repeat a chapter a million times
     if not names:
-        raise InputError("an EPUB book without a chapter in its order of reading: is it whole?")
+        raise InputError("an EPUB book without a chapter in its reading order; get it again")
     return names
 
 
 def _protected(archive: Archive) -> set[str]:
-    """Members that are encrypted; fonts often are, which matters to nobody here."""
+    """Encrypted members; fonts often are, which does no harm."""
     if _ENCRYPTION not in archive:
         return set()
     references = _xml(archive, _ENCRYPTION).iterfind(f".//{_ANY}CipherReference")
@@ -62,7 +64,7 @@ def _xml(archive: Archive, name: str) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(archive.read_xml(name))
     except ElementTree.ParseError as error:
-        raise InputError(f"{name[:100]!r} in it is no XML ({error}): is it whole?") from error
+        raise InputError(f"{name[:100]!r} in it is not XML ({error}); get it again") from error
 
 
 def _load(_: str) -> Callable[[bytes], Converted]:

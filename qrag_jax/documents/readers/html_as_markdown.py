@@ -1,4 +1,4 @@
-"""HTML as Markdown: what it says, without addresses, pictures and marks of emphasis."""
+"""Converts HTML to Markdown: its text, without addresses, pictures and emphasis."""
 
 import re
 import sys
@@ -9,11 +9,11 @@ from markdownify import MarkdownConverter
 from qrag_jax.documents.converted import cleaned
 from qrag_jax.types import InputError
 
-_MAX_DEEP = 1_000  # elements in one another; a page has a few dozen, one whose ends are missing some hundreds
-_CALLS_AN_ELEMENT = 6  # of the converter, which calls itself
+_MAX_DEEP = 1_000  # nested elements; a page has a few dozen, one with missing end tags some hundreds
+_CALLS_AN_ELEMENT = 6  # recursive calls of the converter for each element
 
 _PROLOGUE = re.compile(r"<\?xml[^>]*>")
-# Of these the words alone are wanted.
+# Of these elements only the words are kept.
 PLAIN = (
     "abbr", "b", "cite", "code", "del", "em", "font", "i", "ins", "kbd", "mark", "q", "s", "samp", "small", "span",
     "strong", "sub", "sup", "tt", "u", "var",
@@ -26,7 +26,7 @@ def _nothing(*_: object, **__: object) -> str:
 
 
 class _Converter(MarkdownConverter):
-    """Without what is no text of the document."""
+    """Leaves out elements that are not text of the document."""
 
     convert_head = convert_title = convert_script = convert_style = convert_noscript = _nothing
 
@@ -38,7 +38,7 @@ class _Converter(MarkdownConverter):
 
 
 class _Content(_Converter):
-    """Without what stands around the content of a page, and what is there to be used and not read."""
+    """Also leaves out what surrounds the content of a page, and its controls."""
 
     convert_svg = convert_object = convert_button = convert_select = convert_textarea = _nothing
     convert_nav = convert_header = convert_footer = convert_aside = convert_form = _nothing
@@ -51,7 +51,7 @@ class _NoLinks(_Content):
 
 
 def markdown(html: str) -> str:
-    """Markdown of all of a page or a part of one; nothing is escaped, so that names and formulas stay what they are."""
+    """Markdown of a page or a part of one; nothing is escaped, so names and formulas stay unchanged."""
     return _convert(_Converter, html, PLAIN + _LINK)
 
 
@@ -59,13 +59,13 @@ def content_markdown(html: str, with_links: bool = True) -> str:
     """`markdown` without the parts of a page that are marked as navigation, header, footer or aside.
 
     Args:
-        with_links: the words of links are kept.
+        with_links: keep the words of links.
     """
     return _convert(_Content, html, PLAIN + _LINK) if with_links else _convert(_NoLinks, html, PLAIN)
 
 
 class _Depth:
-    """Counts how deep elements are, while they are parsed and before a tree is made of them."""
+    """Counts the depth of elements during parsing, before a tree is built."""
 
     def __init__(self) -> None:
         self._now = 0
@@ -73,7 +73,7 @@ class _Depth:
     def start(self, tag: str, attributes: object, names: object = None) -> None:
         self._now += 1
         if self._now > _MAX_DEEP:
-            raise InputError(f"HTML with more than {_MAX_DEEP:,} elements in one another: it is damaged or hostile")
+            raise InputError(f"HTML with more than {_MAX_DEEP:,} nested elements is damaged or hostile; leave it out")
 
     def end(self, tag: str) -> None:
         self._now -= 1
@@ -83,12 +83,12 @@ class _Depth:
 
 
 def _convert(kind: type[MarkdownConverter], html: str, plain: tuple[str, ...]) -> str:
-    html = _PROLOGUE.sub("", html)  # as a text it cannot say an encoding
+    html = _PROLOGUE.sub("", html)  # lxml refuses decoded text that declares an encoding
     if not html.strip():
         return ""
     etree.fromstring(html, etree.HTMLParser(target=_Depth(), huge_tree=True))
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 1_000 + _CALLS_AN_ELEMENT * _MAX_DEEP))
-    # lxml: Python's own parser takes quadratic time on tags that are not closed, and nests paragraphs without ends.
+    # lxml, because Python's parser takes quadratic time on unclosed tags, and nests unclosed paragraphs.
     converter = kind(
         bs4_options="lxml", heading_style="atx", bullets="-", strip=list(plain), escape_asterisks=False,
         escape_underscores=False, table_infer_header=True,

@@ -1,6 +1,6 @@
-"""The text of a PDF, page by page; headings where its outline names them.
+"""The text of a PDF, page by page, with headings from its outline.
 
-Words that a PDF divides at the end of a line, joined as the rest of the document writes them.
+Words that are divided at the end of a line are joined as the rest of the document writes them.
 """
 
 import re
@@ -14,10 +14,10 @@ from qrag_jax.types import InputError
 if TYPE_CHECKING:
     import pypdfium2
 
-DIVIDED = "\ufffe"  # what pdfium writes for a hyphen at the end of a line, whose break it leaves out
+DIVIDED = "\ufffe"  # pdfium writes this for a hyphen at the end of a line, and leaves the line break out
 
-_LEAST, _MIN_AFTER = 4, 6  # letters of two parts, of which the second is no word of the document
-# English words that begin longer ones without a hyphen.
+_LEAST, _MIN_AFTER = 4, 6  # letters of two parts, if the second is not a word of the document
+# English words that often begin longer words without a hyphen.
 _BEGINNINGS = frozenset(
     "after back down every fore here how in inter more never not off on out over some super there through under up "
     "where with".split()
@@ -27,7 +27,7 @@ _PLACE = re.compile(rf"([^\W_]+(?:-[^\W_]+)*)?{DIVIDED}\s?([^\W_]+)?")
 
 
 def words_of(texts: list[str]) -> frozenset[str]:
-    """The words of texts in lower case, those with hyphens whole and as their parts; divided ones are left out."""
+    """The words of texts in lower case, those with hyphens both whole and in parts; divided words are left out."""
     found: set[str] = set()
     for text in texts:
         for word in _WORD.findall(_PLACE.sub(" ", text)):
@@ -37,15 +37,15 @@ def words_of(texts: list[str]) -> frozenset[str]:
 
 
 def joined(text: str, words: frozenset[str]) -> str:
-    """A text without marks of divided words.
+    """Joins divided words.
 
-    A hyphen at the end of a line divides a word (`exam|ple`) or belongs to it (`well|known`). What the document has
-    elsewhere tells: the whole word, then the word with its hyphen, then both parts as words of their own, or the first
-    if both are long (`conversation|centric`). Beside numbers and before a capital letter inside of a name it belongs to
-    the word; where nothing tells, it divides.
+    A hyphen at the end of a line divides a word (`exam|ple`) or belongs to it (`well|known`). The rest of the document
+    decides: it contains the whole word, or the word with its hyphen, or both parts as words, or only the first part
+    and both parts are long (`conversation|centric`). Next to a number, and before a capital letter in a name, the
+    hyphen belongs to the word. If nothing decides, it divides.
 
     Args:
-        text: with `DIVIDED` for such hyphens.
+        text: with `DIVIDED` for each such hyphen.
         words: of the document, by `words_of`.
     """
     return _PLACE.sub(lambda place: _join(place[1] or "", place[2] or "", words), text)
@@ -66,8 +66,8 @@ def _join(left: str, right: str, words: frozenset[str]) -> str:
 _MAX_PAGES = 20_000
 _MAX_ENTRIES = 20_000  # of an outline
 _GAP = "\n\n"  # between pages
-_END_OF_TEXT = 2  # bytes that pdfium writes for no letter
-_MANY_PIECES, _MOSTLY = 200, 0.65  # of 424 pages only those without their Chinese were beyond both
+_END_OF_TEXT = 2  # bytes that pdfium writes where a letter is missing
+_MANY_PIECES, _MOSTLY = 200, 0.65  # of 424 pages, only those without their Chinese text exceeded both
 _NO_LETTER = re.compile(r"[\W_]+")
 _NUMBER = re.compile(r"^(?:[0-9]+|[ivxlcIVXLC]+|[A-Z])(?:\.[0-9]+)*\.?\s+")  # of a section
 
@@ -80,11 +80,11 @@ def read_pdf(raw: bytes) -> Converted:
         document = pypdfium2.PdfDocument(raw)
     except pypdfium2.PdfiumError as error:
         if "assword" in str(error):
-            raise InputError("a PDF that is encrypted: save it without a password") from error
-        raise InputError(f"a PDF that cannot be read ({error}): is it whole? Save it anew") from error
+            raise InputError("an encrypted PDF; save it without a password") from error
+        raise InputError(f"a PDF that cannot be read ({error}); check it and save it again") from error
     num_pages = len(document)
     if num_pages > _MAX_PAGES:
-        raise InputError(f"a PDF of {num_pages:,} pages, and at most {_MAX_PAGES:,} are read: split it")
+        raise InputError(f"a PDF of {num_pages:,} pages, more than the {_MAX_PAGES:,} that are read; split it")
     texts, num_bad, num_silent = [], 0, 0
     for number in range(num_pages):
         try:
@@ -98,12 +98,12 @@ def read_pdf(raw: bytes) -> Converted:
             texts.append("")
             num_bad += 1
     if num_bad == num_pages:
-        raise InputError(f"a PDF none of whose {several(num_pages, 'page')} can be read: is it whole? Save it anew")
+        raise InputError(f"a PDF of {several(num_pages, 'page')}, none readable; check it and save it again")
     num_blank = sum(not text.strip() for text in texts) - num_bad
     if num_blank + num_bad == num_pages:
         raise InputError(
-            f"a scanned PDF: {several(num_pages, 'page')} without a character; give what a text recognition "
-            "(OCR) makes of it"
+            f"a scanned PDF: {several(num_pages, 'page')} without a character; run text recognition (OCR) and give "
+            "its text"
         )
     words = words_of(texts)
     pages = [cleaned(joined(text, words)) for text in texts]
@@ -117,10 +117,10 @@ def read_pdf(raw: bytes) -> Converted:
 
 
 def _is_silent(page: "pypdfium2.PdfPage", text: "pypdfium2.PdfTextPage") -> bool:
-    """Whether most letters of a page are in fonts that are not in the file, and were not told.
+    """Whether most letters of a page are in fonts that are not in the file, and are missing from the text.
 
-    Where each letter of such a font is placed by itself, as text recognition does, and this machine has no such font,
-    pdfium leaves out letters without a word. Blanks that are placed by themselves look the same, but are fewer.
+    If such a font places each letter separately, as text recognition does, and this machine does not have the font,
+    pdfium leaves the letters out silently. Separately placed blanks look the same, but are fewer.
     """
     import pypdfium2.raw as pdfium
 
@@ -141,7 +141,7 @@ def _starts(pages: list[str]) -> Iterator[int]:
 
 
 def _outline(document: "pypdfium2.PdfDocument") -> dict[int, list[tuple[int, str]]]:
-    """(level from 1, title) of the entries of an outline by their page; an outline that cannot be read has none."""
+    """(level from 1, title) of the outline's entries by page; empty for an outline that cannot be read."""
     import pypdfium2
 
     found: dict[int, list[tuple[int, str]]] = {}
@@ -159,7 +159,7 @@ def _outline(document: "pypdfium2.PdfDocument") -> dict[int, list[tuple[int, str
 
 
 def with_headings(page: str, headings: list[tuple[int, str]]) -> str:
-    """A page whose lines that an outline names are headings of Markdown; numbers of sections need not be in it.
+    """A page with Markdown headings for the lines that the outline names; section numbers may be missing there.
 
     Args:
         headings: (level, title) in the order of the outline.

@@ -1,4 +1,4 @@
-"""Zip archives of strangers: what they become is told before anything is unpacked, and nothing is written to a disk."""
+"""Untrusted zip archives: sizes are checked before anything is unpacked, and nothing is written to disk."""
 
 import posixpath
 import re
@@ -9,7 +9,7 @@ from io import BytesIO
 from qrag_jax.documents.kinds import MAX_DOCUMENT_BYTES
 from qrag_jax.types import InputError
 
-MAX_XML_BYTES = 16 * 10**6  # of all XML that becomes a tree: about twenty times as much memory
+MAX_XML_BYTES = 16 * 10**6  # of all XML that becomes a tree, which takes about twenty times as much memory
 _MAX_MEMBERS = 10_000
 _MOST_OF_DIRECTORY = 4 * 2**20
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError, KeyError)
@@ -18,67 +18,71 @@ _ENTITIES = re.compile(rb"<!(?:DOCTYPE|ENTITY)")
 
 
 class Archive:
-    """A zip archive whose members may be read: few enough, small enough, not encrypted, none there twice."""
+    """A zip archive that is safe to read: few and small enough members, none encrypted, none twice."""
 
     def __init__(self, raw: bytes):
-        """Looks through the directory of an archive."""
+        """Checks the directory of an archive."""
         end = raw.rfind(_END)
         size = int.from_bytes(raw[end + 12 : end + 16], "little")
         if end < 0 or size > _MOST_OF_DIRECTORY:
-            raise InputError(f"a zip archive whose directory is missing or larger than {_MOST_OF_DIRECTORY:,} bytes")
+            raise InputError(
+                f"a zip archive whose directory is missing or larger than {_MOST_OF_DIRECTORY:,} bytes; get it again"
+            )
         try:
             self._file = zipfile.ZipFile(BytesIO(raw))
         except _DAMAGED as error:
-            raise InputError(f"a zip archive that is damaged ({error}): get it again") from error
+            raise InputError(f"a damaged zip archive ({error}); get it again") from error
         members = self._file.infolist()
         self._members = {member.filename: member for member in members}
         if len(members) > _MAX_MEMBERS or len(self._members) < len(members):
-            raise InputError(f"a zip archive with more than {_MAX_MEMBERS:,} members, or one name twice: hostile")
+            raise InputError(
+                f"a zip archive with more than {_MAX_MEMBERS:,} members or a repeated name is hostile; leave it out"
+            )
         if any(member.flag_bits & 1 for member in members):
-            raise InputError("a zip archive with encrypted members: save it without a password")
+            raise InputError("a zip archive with encrypted members; save it without a password")
         unpacked = sum(member.file_size for member in members)
         if unpacked > MAX_DOCUMENT_BYTES:
             raise InputError(
-                f"{len(raw):,} bytes that become {unpacked:,}, and at most {MAX_DOCUMENT_BYTES:,} are unpacked: leave "
-                "out what is large in it, or split it"
+                f"{len(raw):,} bytes unpack to {unpacked:,}, more than the {MAX_DOCUMENT_BYTES:,} allowed; remove "
+                "large parts, or split it"
             )
 
     def __contains__(self, name: str) -> bool:
         return name in self._members
 
     def size(self, name: str) -> int:
-        """Bytes of a member, unpacked."""
+        """Unpacked size of a member, in bytes."""
         return self._members[name].file_size
 
     def names(self) -> list[str]:
-        """Of the members, in their order."""
+        """Names of the members, in their order."""
         return list(self._members)
 
     def read(self, name: str) -> bytes:
-        """A member, unpacked; not more than the directory says."""
+        """A member, unpacked; never more than the directory says."""
         if name not in self._members:
-            raise InputError(f"it has no {name[:100]!r}, which it should have: is it whole?")
+            raise InputError(f"{name[:100]!r} is missing in it; get it again")
         try:
             with self._file.open(self._members[name]) as member:
                 return member.read(self.size(name))
         except _DAMAGED as error:
-            raise InputError(f"{name[:100]!r} in it is damaged ({error}): get it again") from error
+            raise InputError(f"{name[:100]!r} in it is damaged ({error}); get it again") from error
 
     def read_xml(self, name: str) -> bytes:
-        """A member that is XML and declares no entities, so that a parser makes no more of it than is there."""
+        """A member that is XML without entity declarations, so parsing cannot enlarge it."""
         if name in self and self.size(name) > MAX_XML_BYTES:
             raise InputError(
-                f"{name[:100]!r} in it has {self.size(name):,} bytes of XML, and at most {MAX_XML_BYTES:,} are read: "
-                "split the document"
+                f"{name[:100]!r} in it has {self.size(name):,} bytes of XML, more than the {MAX_XML_BYTES:,} that are "
+                "read; split the document"
             )
         content = self.read(name)
         if _ENTITIES.search(content.replace(b"\0", b"")):  # UTF-16 too
-            raise InputError(f"{name[:100]!r} in it declares entities, which no such document needs: hostile")
+            raise InputError(f"{name[:100]!r} in it declares entities, so it may be hostile; leave it out")
         return content
 
 
 def member_name(base: str, reference: str) -> str:
-    """The member that a relative reference in another one means; it never leaves the archive: there are names only.
+    """The member that a relative reference in another member means. It cannot leave the archive.
 
     Args:
         base: name of the member with the reference.

@@ -62,11 +62,11 @@ def test_few_wrong_characters_are_counted_and_many_refused():
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"<meta charset=klingon>Text", "that says its encoding is b'klingon', which is not known"),
-        (b"<meta charset=hex>Text", "that says its encoding is b'hex', which is not known"),
+        (b"<meta charset=klingon>Text", "declares the unknown encoding b'klingon'"),
+        (b"<meta charset=hex>Text", "declares the unknown encoding b'hex'"),
         (page("<script>write('Text')</script>"), "an HTML page without text"),
         (b"", "an HTML page without text"),
-        (page("<div>" * 1_100 + "Text"), "HTML with more than 1,000 elements in one another"),
+        (page("<div>" * 1_100 + "Text"), "HTML with more than 1,000 nested elements"),
     ],
 )
 def test_bad_pages_are_refused(raw, message):

@@ -40,11 +40,11 @@ def encrypted():
         ),
         (
             lambda: tiny_zip({"a": "1"}).replace(b"PK\x01\x02", b"PK\x01\x09"),
-            "a zip archive that is damaged .*: get it again",
+            "a damaged zip archive .*; get it again",
         ),
-        (twice, "a zip archive with more than 10,000 members, or one name twice: hostile"),
+        (twice, "a zip archive with more than 10,000 members or a repeated name"),
         (lambda: tiny_zip({str(n): "" for n in range(10_001)}), "a zip archive with more than 10,000 members"),
-        (encrypted, "a zip archive with encrypted members: save it without a password"),
+        (encrypted, "a zip archive with encrypted members; save it without a password"),
     ],
 )
 def test_bad_archives_are_refused(make, message):
@@ -54,29 +54,27 @@ def test_bad_archives_are_refused(make, message):
 
 def test_what_it_becomes_is_told_by_its_directory(monkeypatch):
     monkeypatch.setattr(archive, "MAX_DOCUMENT_BYTES", 100)
-    with pytest.raises(
-        InputError, match="bytes that become 101, and at most 100 are unpacked: leave out what is large"
-    ):
+    with pytest.raises(InputError, match="bytes unpack to 101, more than the 100 allowed; remove"):
         Archive(tiny_zip({"a": bytes(50), "b": bytes(51)}))
 
 
 def test_a_directory_that_lies_gives_no_more_than_it_says():
     content = tiny_zip({"a": bytes(12_345)}).replace(struct.pack("<I", 12_345), struct.pack("<I", 10))
-    with pytest.raises(InputError, match="'a' in it is damaged .*CRC.*: get it again"):
+    with pytest.raises(InputError, match="'a' in it is damaged .*CRC.*; get it again"):
         Archive(content).read("a")
 
 
 @pytest.mark.parametrize("content", ["<!DOCTYPE a><a/>", '<a><!ENTITY b "c"></a>'])
 def test_xml_with_entities_is_refused(content):
     for raw in (content, content.encode("utf-16"), content.encode("utf-16-be")):
-        with pytest.raises(InputError, match="'a.xml' in it declares entities, which no such document needs: hostile"):
+        with pytest.raises(InputError, match="'a.xml' in it declares entities, so it may be hostile"):
             Archive(tiny_zip({"a.xml": raw})).read_xml("a.xml")
 
 
 def test_large_xml_is_refused(monkeypatch):
     monkeypatch.setattr(archive, "MAX_XML_BYTES", 3)
     with pytest.raises(
-        InputError, match="'a.xml' in it has 4 bytes of XML, and at most 3 are read: split the document"
+        InputError, match="'a.xml' in it has 4 bytes of XML, more than the 3 that are read; split the document"
     ):
         Archive(tiny_zip({"a.xml": "<a/>"})).read_xml("a.xml")
 

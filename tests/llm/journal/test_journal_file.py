@@ -215,7 +215,7 @@ def test_what_is_no_journal_is_refused_and_left_alone(tmp_path, content):
 
 def test_other_databases_and_formats_are_refused(tmp_path, path):
     change(tmp_path / "other.sqlite", "CREATE TABLE answers (key, answer, sha256)")
-    with pytest.raises(InputError, match="other.sqlite: is damaged, or no journal of calls"):
+    with pytest.raises(InputError, match="other.sqlite: is damaged, or not a journal of calls"):
         Journal(tmp_path / "other.sqlite")
     change(path, "PRAGMA user_version = 3")
     with pytest.raises(InputError, match="has format 3, this version of qrag_jax reads 1 and 2"):
