@@ -1,4 +1,4 @@
-"""Host-side chunking: text in, exact character spans out. Imports no JAX."""
+"""Cuts text into chunks with exact character spans. Imports no JAX."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Documents to chunks by any strategy: sentences, the strategy's groups, the hard size, ids and counts."""
+"""Cuts documents into chunks by any strategy: sentences, groups of them, the size limit, ids and token counts."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from qrag_jax.chunking.strategies.recursive import RecursiveConfig
 
 _LONG_WORD = re.compile(r"\S{100}(?=\S)")
-_MAX_REMEMBERED = 4_096  # characters of a text whose count is kept: of sentences and chunks, not of whole documents
+_MAX_REMEMBERED = 4_096  # characters of a text whose count is kept: sentences and chunks, not whole documents
 Chunker = Callable[[Document], list[Chunk]]
 
 
 @dataclass(frozen=True)
 class _Sizes:
-    """How documents are cut: a strategy, the sizes that any of them keeps to, and the parameters of each by its name.
+    """How documents are cut: a strategy, the sizes that all strategies keep, and the parameters of each strategy.
 
     Attributes:
-        strategy: whose parameters count.
-        max_tokens: no chunk has more; None is no limit.
-        min_tokens: smaller chunks are joined with a neighbour where the maximum allows it; None leaves them.
+        strategy: its name; only its parameters are used.
+        max_tokens: most tokens of a chunk; None is no limit.
+        min_tokens: smaller chunks are joined with a neighbour if `max_tokens` allows it; None joins none.
 
     Raises:
-        UsageError: a size, or a value of the parameters that count, is out of range.
+        UsageError: a size or a parameter of the strategy is out of range.
     """
 
     strategy: StrategyName = "fixed"
@@ -61,7 +61,7 @@ class _Sizes:
 
     def __post_init__(self) -> None:
         check_budget(self.max_tokens, self.min_tokens)
-        make_strategy(cast(ChunkConfig, self), len, _never, predict=no_points)  # refuses what it cannot be made of
+        make_strategy(cast(ChunkConfig, self), len, _never, predict=no_points)  # raises for bad parameters
 
 
 if TYPE_CHECKING:
@@ -98,21 +98,21 @@ def make_chunker(
     split: SplitSentences = split_sentences,
     predict: PredictPoints | None = None,
 ) -> Chunker:
-    """A function from a document to its chunks, ordered by where they begin.
+    """Makes a function from a document to its chunks, ordered by their starts.
 
     Args:
         config: strategy and sizes.
-        count: tokens of a text; every count comes from it. Lone surrogates are handed over as U+FFFD, and where sizes
-            are kept a word of more than 100 characters counts as if it were cut there.
+        count: text -> its tokens; all counts come from it. It gets lone surrogates as U+FFFD. For sizes, a word of more
+            than 100 characters counts as if it were cut there.
         embed: texts -> vectors; needed by `breakpoint`, `linkage` and `dbscan`.
         split: text -> sentences.
-        predict: of `hierarchy` and `levels`, the source of points in place of the one that the config names.
+        predict: for `hierarchy` and `levels`: finds boundaries instead of the source in the config.
 
     Raises:
-        UsageError: the strategy needs an embedder, or a model that finds points.
+        UsageError: the strategy needs an embedder, or a model that finds boundaries.
     """
     cut = make_block_splitter(split) if config.strategy in CHUNKERS.choices("blocks") else split
-    known: dict[str, int] = {}  # counts of one document: strategy, budget and chunks ask for the same ones
+    known: dict[str, int] = {}  # counts of one document: strategy, budget and chunks need the same ones
     count = _checked(count)
     size = _size_of(count, known)
     strategy = make_strategy(config, size, None if embed is None else _readable_all(embed), split, predict)
@@ -122,8 +122,8 @@ def make_chunker(
         """Cuts one document.
 
         Raises:
-            InputError: the document has nothing but blank space, a character is larger than the budget, or `split` or
-                `embed` gave something impossible.
+            InputError: the document is blank, one character exceeds the size limit, or `split` or `embed` returned an
+                impossible result.
         """
         try:
             text = SentenceText(document.text, tuple(sentences(document.text)))
@@ -149,22 +149,22 @@ def make_tree_builder(
     split: SplitSentences = split_sentences,
     predict: PredictPoints | None = None,
 ) -> Callable[[Document], ChunkTree]:
-    """A function from a document to its tree: sections, their paragraphs, lists, tables and fences, parts of those.
+    """Makes a function from a document to its tree of sections, their paragraphs, lists, tables and fences, and parts.
 
-    Parts are what is over `max_tokens`, or 256 tokens without one, cut as strategy `headings` cuts. Of strategy
-    `hierarchy` it is the tree of the points that its source finds, of `levels` the one of its names or sizes.
+    A leaf over `max_tokens` (256 if not given) is cut as strategy `headings` cuts. For strategy `hierarchy`, the tree
+    has the boundaries that its source finds; for `levels`, the levels of its names or sizes.
 
     Args:
-        config: `max_tokens` and `headings` count, or `hierarchy` or `levels` where that is the strategy.
-        count: as of `make_chunker`.
+        config: only `max_tokens` and `headings` are used, or `hierarchy` or `levels` for those strategies.
+        count: as in `make_chunker`.
         split: text -> sentences.
-        predict: as of `make_chunker`.
+        predict: as in `make_chunker`.
 
     Raises:
-        UsageError: there is a minimum, or a model that finds points is missing.
+        UsageError: `min_tokens` is set, or a model that finds boundaries is missing.
     """
     if config.min_tokens is not None:
-        raise UsageError(f"min_tokens {config.min_tokens}: a tree keeps its paragraphs as they are; leave it out")
+        raise UsageError(f"min_tokens {config.min_tokens}: a tree does not join its paragraphs; leave it out")
     known: dict[str, int] = {}
     size, cut = _size_of(_checked(count), known), make_block_splitter(split)
     num_tokens = config.max_tokens or DEFAULT_NUM_TOKENS
@@ -176,7 +176,7 @@ def make_tree_builder(
         """Makes the tree of one document.
 
         Raises:
-            InputError: as of the chunks of `make_chunker`.
+            InputError: as for the chunks of `make_chunker`.
         """
         try:
             if build_own is not None:
@@ -191,12 +191,12 @@ def make_tree_builder(
 
 
 def level_names(config: ChunkConfig) -> tuple[str, ...]:
-    """Names of the levels of the trees of a strategy whose levels have some, the coarsest first."""
+    """Names of the levels of a strategy's trees, the coarsest first; empty if they have none."""
     return _kind(config).levels(_part(config))
 
 
 def points_of(config: ChunkConfig) -> PointsName | None:
-    """The source of points that a strategy asks; None where it asks none."""
+    """The source of boundaries that a strategy uses; None if it uses none."""
     return _kind(config).points(_part(config))
 
 
@@ -207,12 +207,14 @@ def make_strategy(
     split: SplitSentences = split_sentences,
     predict: PredictPoints | None = None,
 ) -> Strategy:
-    """The strategy that a config names, before sizes are enforced; see `make_chunker`.
+    """The strategy that a config names, before size limits are enforced; see `make_chunker`.
 
-    Those that fill chunks with tokens fill them up to the maximum where they are given no size of their own.
+    A strategy that fills chunks with tokens fills them to `max_tokens` if it has no size of its own.
     """
     if embed is None and config.strategy in CHUNKERS.choices("vectors"):
-        raise UsageError(f"strategy {config.strategy}: needs an embedder", field="strategy", value=config.strategy)
+        raise UsageError(
+            f"strategy {config.strategy}: needs an embedder; give `embed`", field="strategy", value=config.strategy
+        )
     return _kind(config).make(_part(config), _tools(config, count, embed, split, predict))
 
 
@@ -221,7 +223,7 @@ def _kind(config: ChunkConfig) -> ChunkerKind:
 
 
 def _part(config: ChunkConfig) -> Any:
-    """The parameters of the strategy that counts."""
+    """The parameters of the chosen strategy."""
     return getattr(config, config.strategy, None)
 
 
@@ -240,21 +242,21 @@ def _readable_all(embed: Embed) -> Embed:
 
 
 def _checked(count: CountTokens) -> CountTokens:
-    """Whole numbers of any text."""
+    """Checks that a token counter returns whole numbers."""
 
     def counted(text: str) -> int:
         found = count(readable(text))
         if found != found or int(found) != found or found < 0:
-            raise InputError(f"token counter: {found} tokens in {text[:40]!r}: give a whole number, 0 or more")
+            raise InputError(f"token counter: {found} tokens in {text[:40]!r}; return a whole number, 0 or more")
         return int(found)
 
     return counted
 
 
 def _size_of(count: CountTokens, known: dict[str, int]) -> CountTokens:
-    """Tokens as budgets count them: a word counts at least as much as its pieces of 100 characters do.
+    """Tokens for size limits: a word counts at least as much as its pieces of 100 characters.
 
-    WordPiece takes a longer word for one unknown token, so that a text without spaces would have no size at all.
+    WordPiece counts a longer word as one unknown token, so text without spaces would seem to have almost no tokens.
     """
 
     def size(text: str) -> int:

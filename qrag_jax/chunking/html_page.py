@@ -1,8 +1,8 @@
-"""Chunks over the text of their documents as one HTML page: nested blocks, a colour a chunk, a legend.
+"""Shows chunks as one HTML page: nested blocks in the text, a colour for each chunk, a legend.
 
-The page needs no script, no network and no other file. Everything that comes from a document or a file name is escaped,
-and the page's own policy forbids scripts, images, frames, forms and every style but the one it is written with: markup
-in a text is shown, never obeyed.
+The page needs no script, no network and no other file. Everything from a document or file name is escaped, and the
+page's own policy forbids scripts, images, frames, forms and other styles. So markup in a document is shown and never
+executed.
 """
 
 import base64
@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from qrag_jax.types import Chunk, Document, Span
 
 _NUM_HUES = 36
-_HUE_STEP = 13  # of 36, so that neighbours differ: 130 degrees apart
-_DEEPEST = 8  # blocks that one place of the text is shown in; of more, the outermost are only counted
-_OPEN_LEGEND = 40  # a longer legend begins folded
-# What no HTML text can hold (lone surrogates, controls but for tab and line ends) or what would not be seen.
+_HUE_STEP = 13  # of 36, so neighbours differ by 130 degrees
+_DEEPEST = 8  # blocks shown around one place of the text; more of the outermost ones are only counted
+_OPEN_LEGEND = 40  # a longer legend starts folded
+# Characters that HTML cannot contain (lone surrogates, controls except tab and line ends) or that would be invisible.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 _STYLE = """
@@ -49,12 +49,12 @@ _POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; for
 
 
 def html_page(documents: Iterable[tuple[Document, Sequence[Chunk]]]) -> Iterator[str]:
-    """An HTML page in pieces, to be written one after the other as UTF-8.
+    """An HTML page in pieces, to be written in order as UTF-8.
 
-    Every document is a section: a legend (id, level, tokens, where), then the text. A chunk is a block with its colour,
-    the same one for each of its spans; a chunk inside another one stands inside its block, and a place that two chunks
-    share stands in both blocks. A level that has no block of its own around it is indented. Blank space between chunks
-    is left out, text that is in no chunk is shown without a colour.
+    Every document is a section: a legend (id, level, tokens, spans), then the text. A chunk is a block with one colour
+    for all its spans. A chunk in another one is a block inside its block, and text that two chunks share is in both
+    blocks. A chunk is indented if its level has no surrounding block. Blank space between chunks is left out; text in
+    no chunk has no colour.
 
     Args:
         documents: each with its chunks, in the order of the legend.
@@ -68,7 +68,7 @@ def html_page(documents: Iterable[tuple[Document, Sequence[Chunk]]]) -> Iterator
         "chunk of several spans. Point at a block for its id.</p>\n"
     )
     for number, (document, chunks) in enumerate(documents):
-        # A file name that turns the direction of writing could pass for another one.
+        # A file name that changes the direction of text could pass for another one.
         name = "".join(character if character.isprintable() else "\ufffd" for character in document.id)
         yield f"<section>\n<h2><bdi>{escape(name)}</bdi></h2>\n"
         yield from _legend(chunks, number)
@@ -78,7 +78,7 @@ def html_page(documents: Iterable[tuple[Document, Sequence[Chunk]]]) -> Iterator
 
 
 def escape(text: str) -> str:
-    """Text that HTML shows and does not obey, between tags and in attributes; what it cannot hold is U+FFFD."""
+    """Escapes text for HTML, between tags and in attributes; invalid characters become U+FFFD."""
     return html.escape(_UNPRINTABLE.sub("\ufffd", text))
 
 
@@ -86,8 +86,8 @@ def segments(chunks: Sequence[Chunk]) -> Iterator[tuple[Span, tuple[tuple[int, i
     """The text cut at every border of a chunk, in order.
 
     Returns:
-        (span, ((chunk, part), ...)) of each piece between two borders: numbers of the chunks that it is in, and which
-        of their spans; the outermost first: lower levels, then those that begin earlier and end later.
+        (span, ((chunk, part), ...)) for each piece between two borders: the numbers of its chunks and of their spans.
+        The outermost come first: lower levels, then those that begin earlier and end later.
     """
     begins: dict[int, list[tuple[int, int, int, int, int]]] = {}
     ends: dict[int, list[tuple[int, int, int, int, int]]] = {}
@@ -107,7 +107,7 @@ def segments(chunks: Sequence[Chunk]) -> Iterator[tuple[Span, tuple[tuple[int, i
 
 
 def _legend(chunks: Sequence[Chunk], document: int) -> Iterator[str]:
-    """A foldable table of the chunks, indented by level, each with a link to where it begins."""
+    """A foldable table of the chunks, indented by level, each with a link to its start."""
     sizes = [chunk.num_tokens for chunk in chunks]
     least, most = min(sizes, default=0), max(sizes, default=0)
     size = f"{least:,}" if least == most else f"{least:,} to {most:,}"
@@ -125,7 +125,7 @@ def _legend(chunks: Sequence[Chunk], document: int) -> Iterator[str]:
 
 
 def _blocks(text: str, chunks: Sequence[Chunk], document: int) -> Iterator[str]:
-    """The text as nested blocks; those that two neighbouring pieces share stay open between them."""
+    """The text as nested blocks; a block stays open between neighbouring pieces that share it."""
     stack: list[tuple[int, int]] = []
     seen: set[tuple[int, int]] = set()
     done = 0
@@ -148,13 +148,13 @@ def _blocks(text: str, chunks: Sequence[Chunk], document: int) -> Iterator[str]:
 
 
 def _open(chunk: Chunk, entry: tuple[int, int], document: int, outer: int, again: bool, hidden: int) -> str:
-    """The start of a block: colour, indentation, and what the chunk is.
+    """The start of a block: colour, indentation and label.
 
     Args:
         entry: number of the chunk and of its span.
         outer: level of the block around it, 0 for none.
-        again: the span has had a block before and goes on in this one, so its anchor is taken.
-        hidden: chunks around it that have no block here, because there are too many; none if not positive.
+        again: the span continues an earlier block, which already has the anchor.
+        hidden: number of surrounding chunks without a block here, because there are too many; none if not positive.
     """
     number, part = entry
     label = f"level {chunk.level}, {chunk.num_tokens} tokens"
@@ -171,14 +171,14 @@ def _open(chunk: Chunk, entry: tuple[int, int], document: int, outer: int, again
 
 
 def _close(stack: list[tuple[int, int]], keep: int) -> Iterator[str]:
-    """Ends of the blocks above the first `keep`, which are taken from the stack."""
+    """Closes the blocks above the first `keep`, and takes them from the stack."""
     while len(stack) > keep:
         stack.pop()
         yield "</div>\n"
 
 
 def _shared(stack: Sequence[tuple[int, int]], around: Sequence[tuple[int, int]]) -> int:
-    """How many blocks from the outermost on stay open."""
+    """The number of blocks, from the outermost on, that stay open."""
     same = 0
     while same < min(len(stack), len(around)) and stack[same] == around[same]:
         same += 1

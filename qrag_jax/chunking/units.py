@@ -1,16 +1,16 @@
-"""Units of a text: a sentence, heading, list item, table row or fence of code each, as exact character spans.
+"""Units of a text: sentences, headings, list items, table rows and code fences, each as an exact character span.
 
-They are what a trained retriever reads. `chunking/text/blocks.py` says what the blocks of the text are; here Markdown
-and plain text are one, so where the two differ plain text is right:
+A trained retriever reads these units. `chunking/text/blocks.py` defines the blocks of a text. Markdown and plain text
+are treated alike here; where the two differ, plain text wins:
 
-- `•` and `(1)` begin list items as `-` and `1)` do; a number of four digits is a year, one alone on its line a title;
-- a line of `=` is a rule wherever it stands, a form feed at the start of a line ends a paragraph;
-- a line that begins with `|` is a row even where no table can be made of it;
-- link definitions are paragraphs, and so is what is indented unless the document is a Markdown file;
-- tags of HTML are no text, nor are comments, scripts and styles: what stands between them is read as Markdown.
+- `•` and `(1)` begin list items like `-` and `1)`; a number of four digits is a year, one alone on its line a title;
+- a line of `=` is always a rule; a form feed at the start of a line ends a paragraph;
+- a line that begins with `|` is a row, even if it is not part of a valid table;
+- link definitions are paragraphs, and so is indented text unless the document is a Markdown file;
+- HTML tags, comments, scripts and styles are not text; text between tags is read as Markdown.
 
-Marks stand outside of the units: `#`, `-`, `1.`, `>`, fences, underlines, rules, tags. A `>` or a tag inside of a unit
-stays in its span but decides nothing. A fence of code is one unit, or as few as a window of tokens takes.
+Marks are outside the units: `#`, `-`, `1.`, `>`, fences, underlines, rules, tags. A `>` or a tag inside a unit stays in
+its span but has no effect. A code fence is one unit, or as few as fit a window of tokens.
 """
 
 import re
@@ -31,12 +31,12 @@ from qrag_jax.chunking.text.spans import cut_text, strip_span
 from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span
 
 _MARKDOWN_SUFFIXES = (".md", ".markdown")  # of documents in which an indented block is code
-_MAX_CODE = 1_000  # characters; encoders read about as much, and only the beginning of more
+_MAX_CODE = 1_000  # characters; encoders read about this many, and cut off the rest
 _ITEM_MARK = re.compile(r"[ \t>]*(?:[-+*]|\d+[.)])")
-_LINE = r"(?<![^\r\n])"  # its beginning; ^ knows no carriage return
-# What plain text writes -> what Markdown reads as the same, character for character.
+_LINE = r"(?<![^\r\n])"  # start of a line; ^ ignores carriage returns
+# Plain-text notation -> its Markdown equivalent, character for character.
 _REPLACED = (
-    (re.compile(r"\0|[^\S \t\r\n]"), "\ufffd"),  # the parser does so with NUL, and strips blank space of other kinds
+    (re.compile(r"\0|[^\S \t\r\n]"), "\ufffd"),  # the parser replaces NUL like this, and strips other blank space
     (re.compile(rf"{_LINE}([ \t>]*)\u2022(?=[ \t])"), r"\1-"),
     (re.compile(rf"{_LINE}([ \t>]*)\((?=\d{{1,3}}\)[ \t])"), r"\1 "),
     (re.compile(rf"{_LINE}([ \t>]*(?:\d{{4,}}|\d+(?=[.)](?![^\r\n]))))[.)]"), r"\1,"),
@@ -50,26 +50,26 @@ def unit_chunks(
     """The units of a document as chunks of one span and level 1, in order; see the module.
 
     Args:
-        document: one text; what is indented is code in it if its id ends as the name of a Markdown file does.
-        count: tokens of a text.
-        split: sentences of a paragraph.
-        window: most tokens that a run reads of a chunk, [CLS] and [SEP] counted; more of a fence of code is cut between
+        document: its indented text is code if its id ends like the name of a Markdown file.
+        count: text -> its tokens.
+        split: paragraph -> its sentences.
+        window: most tokens that a run reads of a chunk, [CLS] and [SEP] included; a longer code fence is cut between
             lines. None cuts at 1,000 characters.
 
     Raises:
-        InputError: there is no letter and no digit in the document.
+        InputError: the document has no letter and no digit.
     """
     is_markdown = document.id.lower().endswith(_MARKDOWN_SUFFIXES)
     code = CodeSize() if window is None else CodeSize(window - 2, count)
     spans = find_units(document.text, indented_code=is_markdown, split=split, code=code)
     if not spans:
-        raise InputError("holds no sentence to search in; leave this file out", file=document.id)
+        raise InputError("has no sentence to search; leave this file out", file=document.id)
     return [make_chunk(document, [span], 1, count) for span in spans]
 
 
 @dataclass(frozen=True)
 class CodeSize:
-    """How large a unit of code may be: `most` of what `count` counts of a text."""
+    """The size limit of a unit of code: at most `most`, as counted by `count`."""
 
     most: int = _MAX_CODE
     count: CountTokens = len
@@ -82,11 +82,11 @@ def find_units(
     split: SplitSentences = split_sentences,
     code: CodeSize = CodeSize(),  # noqa: B008
 ) -> list[Span]:
-    """The units of a text in order, each with a letter or digit; all others are in one of them, those of marks aside.
+    """The units of a text in order. Each has a letter or digit; all other text except marks is in one of them.
 
     Args:
-        indented_code: a block that is indented by four spaces is code, as in Markdown, and no paragraph.
-        code: size of a unit of code; what has more is cut between lines.
+        indented_code: a block that is indented by four spaces is code, as in Markdown, and not a paragraph.
+        code: size limit of a unit of code; a larger one is cut between lines.
     """
     source = " " + text[1:] if text.startswith(BYTE_ORDER_MARK) else text
     for pattern, mark in _REPLACED:
@@ -114,7 +114,7 @@ def _parser(indented_code: bool) -> MarkdownIt:
 
 @dataclass(frozen=True)
 class _Reader:
-    """A text, what the parser reads in its place, what sentences are read in, and where the lines of all begin."""
+    """A text, its versions for the parser and the sentence splitter, and the starts of its lines."""
 
     text: str
     source: str
@@ -145,7 +145,7 @@ class _Reader:
         return cut_text(self.text, [start, start + len(words)])
 
     def _row(self, line: int, num_marks: int) -> list[Span]:
-        """A row of a table, behind the quotation and the so many items of lists that begin with it."""
+        """A row of a table, after its quotation mark and `num_marks` marks of list items."""
         start, end = self.starts[line : line + 2]
         for _ in range(num_marks):
             start += len(_ITEM_MARK.match(self.source, start, end)[0])  # pyright: ignore[reportOptionalSubscript]
@@ -153,7 +153,7 @@ class _Reader:
         return cut_text(self.text, [start + marks, end])
 
     def _paragraph(self, first: int, lines: Sequence[str]) -> Iterator[Span]:
-        """Sentences of lines that were wrapped; rows, and what follows a form feed, begin anew."""
+        """Sentences across line breaks; a row or a form feed begins a new unit."""
         begins = [
             i == 0 or "|" in (line[:1], lines[i - 1][:1]) or self.text.startswith("\f", self.starts[first + i])
             for i, line in enumerate(map(str.lstrip, lines))
@@ -165,7 +165,7 @@ class _Reader:
             yield from self._sentences(place, self.starts[first + end], marks)
 
     def _sentences(self, start: int, end: int, marks: Sequence[Span]) -> Iterator[Span]:
-        """Sentences from one character to another, read as if `marks` between them were blank."""
+        """Sentences between two characters, read as if `marks` between them were blank."""
         parts, done = [], start
         for first, last in marks:
             parts += [self.read[done:first], " " * (last - first)]
@@ -174,7 +174,7 @@ class _Reader:
             yield start + first, start + last
 
     def _code(self, first: int, lines: Sequence[str]) -> Iterator[Span]:
-        """All lines as one unit; of too many as few units of whole lines, best between blank ones."""
+        """All lines as one unit; if that is too large, as few units of whole lines, preferably cut at blank lines."""
         written = [i for i, line in enumerate(lines) if line.strip()]
         if not written:
             return
@@ -184,7 +184,7 @@ class _Reader:
             yield group[0][0], group[-1][1]
 
     def _place(self, line: int, words: str) -> int:
-        """Where the words of a line begin, behind the marks of the lists and quotations that it stands in."""
+        """The start of the words of a line, after the marks of its lists and quotations."""
         start, end = self.starts[line : line + 2]
         return self.source.rfind(words.strip(), start, end) if words.strip() else start
 

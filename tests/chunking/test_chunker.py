@@ -212,7 +212,7 @@ def test_odd_texts_are_cut_like_others(strategy, name):
 @pytest.mark.parametrize("text", ["", " ", "\n\n\u3000\t\x0b\x85"])
 def test_a_text_of_blank_space_is_refused(strategy, text):
     chunker = make_chunker(ChunkConfig(strategy), count_words, embed_by_hash)
-    with pytest.raises(InputError, match=re.escape("empty.txt: empty document: leave it out")):
+    with pytest.raises(InputError, match=re.escape("empty.txt: empty document; leave it out")):
         chunker(Document("empty.txt", text))
 
 
@@ -241,7 +241,7 @@ def test_embedders_that_do_not_fit_are_refused(strategy):
     with pytest.raises(UsageError, match=f"strategy {strategy}: needs an embedder"):
         make_chunker(ChunkConfig(strategy), count_words)
     wrong = {
-        "holds nan": lambda texts: np.full((len(texts), 2), np.nan, np.float32),
+        "has nan": lambda texts: np.full((len(texts), 2), np.nan, np.float32),
         "gave": lambda texts: np.ones((len(texts) + 1, 2), np.float32),
     }
     for message, embed in wrong.items():
@@ -256,7 +256,10 @@ def test_embedders_that_do_not_fit_are_refused(strategy):
         ({"max_tokens": 3, "min_tokens": 4}, "min_tokens 4 is above max_tokens 3"),
         ({"fixed": FixedConfig(num_tokens=0)}, "fixed.num_tokens 0"),
         ({"strategy": "recursive", "recursive": RecursiveConfig(0)}, "recursive.num_tokens 0"),
-        ({"fixed": FixedConfig(num_tokens=3, num_chunks=2)}, "fixed: num_chunks 2 and num_tokens 3: choose one size"),
+        (
+            {"fixed": FixedConfig(num_tokens=3, num_chunks=2)},
+            "fixed: num_chunks 2 and num_tokens 3: choose only one size",
+        ),
         ({"strategy": "dbscan", "dbscan": DbscanConfig(eps=0)}, "dbscan.eps 0"),
     ],
 )
@@ -315,7 +318,7 @@ def test_words_that_a_tokenizer_does_not_know_are_cut_all_the_same():
 
 @pytest.mark.parametrize("found", [float("nan"), 1.5, -1])
 def test_counters_that_give_no_number_of_tokens_are_refused(found):
-    with pytest.raises(InputError, match=r"d: token counter: .* tokens in 'One.': give a whole number"):
+    with pytest.raises(InputError, match=r"d: token counter: .* tokens in 'One.'; return a whole number"):
         make_chunker(ChunkConfig("fixed", 5), lambda text: found)(Document("d", "One."))
 
 

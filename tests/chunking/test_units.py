@@ -204,7 +204,7 @@ def test_other_scripts():
 
 
 def test_a_document_without_words_is_refused():
-    with pytest.raises(InputError, match="b.md: holds no sentence to search in"):
+    with pytest.raises(InputError, match="b.md: has no sentence to search"):
         unit_chunks(Document("b.md", "---\n\n***\n...\n\n```python\n```\n"), len)
 
 

@@ -1,1 +1,1 @@
-"""The hard size of a chunk: groups cut where they are too long, packed where they are small."""
+"""The size limit of chunks: groups are cut if too long, and joined if too small."""

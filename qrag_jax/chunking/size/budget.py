@@ -1,7 +1,7 @@
-"""The hard size of a chunk: whatever a strategy proposes, no chunk leaves with more tokens than asked for.
+"""The size limit of chunks: no chunk has more tokens than asked for, whatever a strategy proposes.
 
-A group over the budget is cut between its spans, a span that is too long between sentences, words and last between
-characters; what is too small is joined with a neighbour.
+A group over the limit is cut between its spans, then a long span between sentences, words and finally characters. A
+group that is too small is joined with a neighbour.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,31 +14,31 @@ from qrag_jax.types import CountTokens, InputError, Span, UsageError
 
 
 def check_budget(max_tokens: int | None, min_tokens: int | None) -> None:
-    """Refuses budgets that no chunk can keep."""
+    """Refuses size limits that no chunk can keep."""
     if max_tokens is not None and max_tokens < 1:
-        raise UsageError(f"max_tokens {max_tokens}: a chunk has at least 1 token")
+        raise UsageError(f"max_tokens {max_tokens}: give at least 1")
     if min_tokens is not None and min_tokens < 1:
-        raise UsageError(f"min_tokens {min_tokens}: a chunk has at least 1 token; leave it out for no minimum")
+        raise UsageError(f"min_tokens {min_tokens}: give at least 1, or leave it out for no minimum")
     if max_tokens is not None and min_tokens is not None and min_tokens > max_tokens:
-        raise UsageError(f"min_tokens {min_tokens} is above max_tokens {max_tokens}: choose it lower")
+        raise UsageError(f"min_tokens {min_tokens} is above max_tokens {max_tokens}; give a smaller one")
 
 
 def fit_groups(
     text: str, groups: Sequence[Group], max_tokens: int, count: CountTokens, split: SplitSentences
 ) -> list[Group]:
-    """Groups of at most `max_tokens` tokens, in the order of those given; what fits stays as it is.
+    """Groups of at most `max_tokens` tokens, in the given order; a group that fits is unchanged.
 
-    Groups that overlap may be cut into parts that say nothing new: one inside another of the same level is left out.
+    Overlapping groups may be cut into parts without new text: a part inside another one of the same level is left out.
 
     Args:
         max_tokens: most tokens of a chunk.
-        split: sentences of a span that is too long itself.
+        split: span that is too long -> its sentences.
     """
     count = capped(count, max_tokens)
     fitted: list[Group] = []
     for group in groups:
         parts = list(_fit_spans(text, group.spans, max_tokens, count, split))
-        level = group.level if len(parts) == 1 else max(1, group.level)  # a part of a document is no document
+        level = group.level if len(parts) == 1 else max(1, group.level)  # a part of a document is not a document
         fitted += [Group(spans, level) for spans in parts]
     return _without_covered(text, fitted)
 
@@ -46,7 +46,7 @@ def fit_groups(
 def _fit_spans(
     text: str, spans: tuple[Span, ...], max_tokens: int, count: CountTokens, split: SplitSentences
 ) -> Iterator[tuple[Span, ...]]:
-    """One group cut as `fit_groups` says."""
+    """The parts of one group, cut as `fit_groups` says."""
     if count_spans(text, spans, count) <= max_tokens:
         yield spans
         return
@@ -58,14 +58,14 @@ def _fit_spans(
 
 
 def _characters(text: str, word: Span, max_tokens: int, count: CountTokens) -> Iterator[Span]:
-    """A word in pieces of as many characters as fit; the size of one is the guess for the next."""
+    """A word in pieces of as many characters as fit; the size of each is the guess for the next."""
     start, end = word
     size = max_tokens
     while start < end:
         size = longest(lambda n, at=start: count(text[at : at + n]) <= max_tokens, end - start, size)
         if not size:
             raise InputError(
-                f"character {start}: {text[start]!r} has {count(text[start])} tokens, but max_tokens is {max_tokens}: "
+                f"character {start}: {text[start]!r} has {count(text[start])} tokens, but max_tokens is {max_tokens}; "
                 "raise it"
             )
         yield start, start + size
@@ -73,7 +73,7 @@ def _characters(text: str, word: Span, max_tokens: int, count: CountTokens) -> I
 
 
 def _without_covered(text: str, groups: list[Group]) -> list[Group]:
-    """Leaves out every group of one span that lies inside another one of its level, or is equal to an earlier one."""
+    """Leaves out every group of one span that is inside another one of its level, or equals an earlier one."""
     joined = [join_spans(text, group.spans) for group in groups]
     single = [i for i, spans in enumerate(joined) if len(spans) == 1]
     covered: set[int] = set()
@@ -89,11 +89,10 @@ def _without_covered(text: str, groups: list[Group]) -> list[Group]:
 def merge_small(
     text: str, groups: Sequence[Group], min_tokens: int, max_tokens: int | None, count: CountTokens
 ) -> list[Group]:
-    """Groups below `min_tokens` joined with those after them until they have it, else with the one before.
+    """Joins groups below `min_tokens` with the next ones until they reach it, else with the previous one.
 
-    Only neighbours of the same level are joined, and only where the maximum allows it; a group that has none to join
-    with stays small. Groups that share whole spans have them once when joined; those that share a part of a span are
-    not joined.
+    Only neighbours of the same level are joined, and only if the maximum allows it; otherwise a group stays small.
+    Groups that share whole spans keep one copy; groups that share a part of a span are not joined.
     """
     merged: list[Group] = []
     first = small = 0

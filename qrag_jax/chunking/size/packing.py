@@ -1,7 +1,7 @@
-"""Filling chunks with spans: as many as have at most so many tokens together, and what is too large taken apart.
+"""Fills chunks with as many spans as fit a number of tokens, and cuts spans that are too large.
 
-Tokens are counted on the text that a chunk will have, never added up: a tokenizer may count two parts together as more,
-or less, than it counts them apart. Sums only say where the search for a border starts.
+Tokens are counted on the text of the whole chunk and never added up, because a tokenizer may count two parts together
+differently from apart. Sums only tell where to start the search for a border.
 """
 
 import re
@@ -14,24 +14,24 @@ from qrag_jax.chunking.text.chunks import SplitSentences, count_spans
 from qrag_jax.chunking.text.spans import join_spans
 from qrag_jax.types import CountTokens, Span
 
-# Text and one of its spans -> the smaller parts of that span: ordered, disjoint, all that is not blank in one of them.
+# (text, one of its spans) -> smaller parts of that span: ordered, disjoint, covering all that is not blank.
 Cut = Callable[[str, Span], list[Span]]
 # (first, end): half-open numbers of spans, not empty -> tokens of those spans as one chunk.
 CountRun = Callable[[int, int], int]
 
 _WORD = re.compile(r"\S+")
-_LONG_TOKEN = 32  # characters; text has 2 to 6 a token
+_LONG_TOKEN = 32  # characters; text has 2 to 6 for each token
 
 
 def longest(fits: Callable[[int], bool], limit: int, guess: int) -> int:
-    """A size in [0, limit] that fits while the next one does not: the largest one, where a part of what fits fits too.
+    """A size in [0, limit] that fits while the next one does not; the largest one, if smaller sizes always fit.
 
-    Found in steps of 1, 2, 4, ... from `guess`, then by halving, so a good guess costs two calls. Size 0 always fits.
-    A tokenizer need not be monotone (WordPiece counts a word of 101 letters as one unknown token); the size given back
-    was tried all the same.
+    It is found in steps of 1, 2, 4, ... from `guess`, then by halving, so a good guess takes two calls. Size 0 always
+    fits. A tokenizer need not be monotone (WordPiece counts a word of 101 letters as one unknown token), but the
+    returned size was always tried.
 
     Args:
-        fits: tells of a size in [1, limit] whether it fits.
+        fits: size in [1, limit] -> whether it fits.
         guess: where to start; any number.
     """
     if limit < 1:
@@ -56,11 +56,11 @@ def longest(fits: Callable[[int], bool], limit: int, guess: int) -> int:
 def pack_spans(
     text: str, spans: Sequence[Span], num_tokens: int, count: CountTokens, cuts: Sequence[Cut] = ()
 ) -> Iterator[tuple[Span, ...]]:
-    """Fills chunks in order, each with as many whole spans as `num_tokens` holds.
+    """Fills chunks in order, each with as many whole spans as fit `num_tokens`.
 
-    A span that is larger alone is taken apart by the first of `cuts` that makes it smaller. Its parts fill chunks of
-    their own in the same way, cut on by that one and those after it: they are never mixed with what lies before or
-    after the span. What no cut makes smaller stays whole.
+    If one span is too large, the first of `cuts` that makes it smaller cuts it. Its parts fill separate chunks in the
+    same way, with that cut and those after it, and are not mixed with text before or after the span. A span that no
+    cut makes smaller stays whole.
     """
     yield from _pack(text, spans, num_tokens, capped(count, num_tokens), cuts)
 
@@ -82,7 +82,7 @@ def _pack(
 
 
 def _cut(text: str, span: Span, cuts: Sequence[Cut]) -> tuple[list[Span], Sequence[Cut]]:
-    """Smaller parts of a span and the cuts that go on with them; nothing if it cannot be cut."""
+    """Smaller parts of a span and the cuts for those; nothing if it cannot be cut."""
     for i, cut in enumerate(cuts):
         parts = cut(text, span)
         if parts != [span]:
@@ -91,10 +91,10 @@ def _cut(text: str, span: Span, cuts: Sequence[Cut]) -> tuple[list[Span], Sequen
 
 
 def capped(count: CountTokens, num_tokens: int) -> CountTokens:
-    """The same counts up to `num_tokens`; of a long text with more, those of a beginning that alone has more.
+    """Counts up to `num_tokens`; for a longer text, it may return the count of a beginning that already has more.
 
-    So a whole novel, or a word of 10 MB, is not read to learn that it does not fit in a chunk. Of a tokenizer that has
-    more tokens for a beginning than for the whole, a long text may be said not to fit although it does.
+    So a whole novel, or a word of 10 MB, is not read to learn that it does not fit in a chunk. If a tokenizer counts
+    more tokens for a beginning than for the whole, a long text that fits may be rejected.
     """
     return partial(_count_capped, count, num_tokens)
 
@@ -110,19 +110,19 @@ def _count_capped(count: CountTokens, num_tokens: int, text: str) -> int:
 
 
 def run_counter(text: str, spans: Sequence[Span], count: CountTokens) -> CountRun:
-    """Tokens of a run of `spans` as one chunk, each time counted on its text."""
-    if len(join_spans(text, spans)) == 1:  # nothing lies between them, nor then in any run of them
+    """Counts the tokens of a run of `spans` as one chunk, each time on its text."""
+    if len(join_spans(text, spans)) == 1:  # no text is between them, so no run has a gap
         return lambda first, end: count(text[spans[first][0] : spans[end - 1][1]])
     return lambda first, end: count_spans(text, spans[first:end], count)
 
 
 def longest_run(tokens: CountRun, first: int, num_tokens: int, sums: Sequence[int]) -> int:
-    """How many spans from number `first` on have at most `num_tokens` tokens together; 0 if not even that one.
+    """How many spans from number `first` on have at most `num_tokens` tokens together; 0 if even one is too large.
 
     Args:
-        tokens: of a run of spans, as one chunk.
-        first: where the run begins, below the number of spans.
-        sums: int [number of spans + 1]: adds up the tokens of the spans before each, every one counted alone.
+        tokens: counts a run of spans as one chunk.
+        first: start of the run, below the number of spans.
+        sums: int [number of spans + 1]: sum of the tokens of the spans before each, every one counted alone.
     """
     guess = bisect_right(sums, sums[first] + num_tokens) - 1 - first
     return longest(lambda size: tokens(first, first + size) <= num_tokens, len(sums) - 1 - first, guess)
@@ -134,5 +134,5 @@ def cut_sentences(split: SplitSentences) -> Cut:
 
 
 def cut_words(text: str, span: Span) -> list[Span]:
-    """The words of a span: what stands between white space."""
+    """The words of a span: text between white space."""
     return [match.span() for match in _WORD.finditer(text, *span)]

@@ -1,1 +1,1 @@
-"""Ways to cut a text into groups of spans, and the distances and clusterings that they use."""
+"""Strategies that cut a text into groups of spans, and the distances and clusterings that they use."""

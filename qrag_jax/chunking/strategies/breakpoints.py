@@ -1,6 +1,6 @@
-"""Breakpoint chunking: a new chunk where the distance of a sentence to the next one, or its slope, is unusually large.
+"""Breakpoint chunking: a new chunk begins where the distance of neighbouring sentences, or its slope, is very large.
 
-The four relative thresholds are those of LangChain's SemanticChunker, the two absolute ones those of "Is Semantic
+The four relative thresholds are those of LangChain's SemanticChunker; the two absolute ones are those of "Is Semantic
 Chunking Worth the Computational Cost?" (appendix B).
 """
 
@@ -28,18 +28,18 @@ _DEFAULT_VALUES: dict[Threshold, float] = {
 
 @dataclass(frozen=True)
 class BreakpointConfig:
-    """Where a text is broken; `x > threshold` is strict in all six.
+    """Where a text is broken; `x > threshold` is strict for all six.
 
     Attributes:
-        threshold: what is compared with what, for the cosine distances d of consecutive sentences.
+        threshold: which values are compared, for the cosine distances d of consecutive sentences.
             `percentile`: d with the value-th percentile of d (linear interpolation);
             `standard_deviation`: d with mean(d) + value * std(d) (population);
             `interquartile`: d with mean(d) + value * (75th - 25th percentile of d);
             `gradient`: g with the value-th percentile of g, the gradient of d by central differences;
             `absolute`: d with the value; `absolute_gradient`: |g| with the value.
-        value: percentile in [0, 100], factor or distance; None is 95, 3, 1.5, 95, 0.5 and 0.2 in the order above. A
-            distance has to be chosen for the embedder: 0.5 is far for one and near for another.
-        window: so many neighbours on each side are embedded together with a sentence. 0, as in the paper, embeds
+        value: percentile in [0, 100], factor or distance; None is 95, 3, 1.5, 95, 0.5 and 0.2 in the order above.
+            Choose a distance for your embedder: 0.5 is far for one and near for another.
+        window: number of neighbours on each side that are embedded together with a sentence. 0, as in the paper, embeds
             single sentences; LangChain's default is 1.
     """
 
@@ -75,7 +75,7 @@ def _checked_value(config: BreakpointConfig) -> float:
 
 
 def windowed_texts(text: SentenceText, window: int) -> list[str]:
-    """Every sentence with `window` neighbours on each side (fewer at the ends), as they stand in the document."""
+    """Every sentence with `window` neighbours on each side (fewer at the ends), as written in the document."""
     spans = text.sentences
     last = len(spans) - 1
     return [
@@ -92,8 +92,8 @@ def find_breaks(distances: np.ndarray, threshold: Threshold, value: float) -> np
         value: its percentile, factor or distance.
 
     Returns:
-        int64, ascending: i for a break between sentences i and i + 1. One distance has no gradient and one is never
-        above its own percentile or mean, so that of two sentences only `absolute` makes two chunks.
+        int64, ascending: i for a break between sentences i and i + 1. One distance has no gradient and never exceeds
+        its own percentile or mean, so only `absolute` can cut a text of two sentences.
     """
     if not len(distances):
         return np.zeros(0, np.int64)

@@ -1,9 +1,9 @@
-"""Clustering chunkers: a chunk is a set of sentences that are near in meaning and position, wherever they stand.
+"""Clustering chunkers: a chunk is a set of sentences that are near in meaning and position, and need not be adjacent.
 
 Both use the joint distance of "Is Semantic Chunking Worth the Computational Cost?"
 (`chunking/strategies/distances.py`). Chunks are ordered by their first sentence.
 
-DBSCAN over distances that are computed a block of rows at a time: the labels of scikit-learn, memory O(n).
+DBSCAN computes distances for a block of rows at a time: the same labels as scikit-learn, with memory O(n).
 """
 
 import warnings
@@ -24,19 +24,19 @@ def dbscan_labels(
 ) -> np.ndarray:
     """Density-based clusters (Ester et al., 1996).
 
-    A sentence is core if at least `min_samples` sentences, itself among them, are within `eps` of it. Core sentences
-    within `eps` of each other are in one cluster; clusters are numbered by their first core sentence. Any other one
-    within `eps` of a core sentence belongs to the lowest-numbered such cluster; what is left is noise. The labels are
-    scikit-learn's, number for number. At most 1.5 n^2 distances are computed, n^2 where all sentences are core.
+    A sentence is core if at least `min_samples` sentences, including itself, are within `eps` of it. Core sentences
+    within `eps` of each other share a cluster; clusters are numbered by their first core sentence. Any other sentence
+    within `eps` of a core sentence belongs to the lowest-numbered such cluster; the rest is noise. The labels equal
+    those of scikit-learn. At most 1.5 n^2 distances are computed, n^2 if all sentences are core.
 
     Args:
-        distances: from some sentences to all from one on.
+        distances: from some sentences to all from a given one on.
         eps: radius, inclusive (compared as float32).
         min_samples: at least 1.
-        place_noise: give noise to the cluster of its nearest core sentence (ties: the first).
+        place_noise: assign noise to the cluster of its nearest core sentence (ties: the first).
 
     Returns:
-        int64 [n] cluster numbers, -1 for noise; with `place_noise` -1 only where there is no cluster at all.
+        int64 [n] cluster numbers, -1 for noise; with `place_noise` -1 only if there is no cluster.
     """
     radius = np.float32(eps)
     degrees = _degrees(distances, num_sentences, radius)
@@ -55,23 +55,22 @@ def dbscan_labels(
 
 
 def _degrees(distances: RowDistances, num_sentences: int, radius: np.float32) -> np.ndarray:
-    """int64 [n]: sentences within the radius, itself among them; each pair of blocks is computed once."""
+    """int64 [n]: number of sentences within the radius, including itself; each pair of blocks is computed once."""
     degrees = np.zeros(num_sentences, np.int64)
     for rows in row_blocks(np.arange(num_sentences), num_sentences):
         near = distances(rows, int(rows[0])) <= radius
-        np.fill_diagonal(near, True)  # also a zero vector, whose cosine to itself is 0
+        np.fill_diagonal(near, True)  # also for a zero vector, whose cosine to itself is 0
         degrees[rows] += [np.count_nonzero(row) for row in near]  # far quicker than with axis=1
         degrees[rows[-1] + 1 :] += np.count_nonzero(near[:, len(rows) :], axis=0)
     return degrees
 
 
 def _components(distances: RowDistances, core: np.ndarray, radius: np.float32) -> np.ndarray:
-    """int64 [number of core sentences]: numbers of their connected components, ordered by their first sentence.
+    """int64 [number of core sentences]: their connected components, numbered by first sentence.
 
-    Components found so far are contracted: a block only adds its pairs between different ones, and nothing is kept of
-    it but the labels.
+    Components found so far are merged: a block adds only pairs between different ones, and only the labels are kept.
     """
-    from scipy.sparse import coo_array  # here: it takes longer to import than all else that cuts documents
+    from scipy.sparse import coo_array  # here, because this import takes longer than the rest of chunking
     from scipy.sparse.csgraph import connected_components
 
     num_sentences = len(core)
@@ -91,20 +90,20 @@ def _components(distances: RowDistances, core: np.ndarray, radius: np.float32) -
     return np.argsort(np.argsort(first_places))[numbers]
 
 
-EXACT_SENTENCES = 10_000  # the most that are linked as a whole: 50 million distances are 200 MB
+EXACT_SENTENCES = 10_000  # the most that are linked as a whole: 50 million distances take 200 MB
 _DEFAULT_MAX_SENTENCES = 10
 
 
 @dataclass(frozen=True)
 class LinkageConfig:
-    """Size-capped single linkage (appendix A of the paper). One of the two sizes may be given.
+    """Size-capped single linkage (appendix A of the paper). Give at most one of the two sizes.
 
     Attributes:
-        num_clusters: k: no chunk has more than max(n // k, 1) of the n sentences, which makes at least about k chunks;
-            1 is no cap, which tends to one large chunk and a few single sentences.
-        max_sentences: no chunk has more sentences. With neither of the two it is 10, some 200 words of prose.
-        lambda_: weight of the position in [0, 1]; 0 is meaning alone, 1 gives consecutive runs of the largest size.
-        stop_distance: no pair that is further apart joins two chunks; None never stops.
+        num_clusters: k: a chunk has at most max(n // k, 1) of the n sentences, which gives about k chunks or more; 1 is
+            no cap, which tends to give one large chunk and a few single sentences.
+        max_sentences: most sentences of a chunk. Without either size it is 10, some 200 words of prose.
+        lambda_: weight of the position in [0, 1]; 0 uses only meaning, 1 gives consecutive runs of the largest size.
+        stop_distance: chunks are not joined by pairs that are further apart; None never stops.
     """
 
     num_clusters: int | None = None
@@ -117,13 +116,13 @@ class LinkageConfig:
 class DbscanConfig:
     """DBSCAN on the joint distance.
 
-    The right `eps` depends on the embedder and the texts; the default suits all-MiniLM-L6-v2, under which consecutive
-    sentences are further apart than the paper's grids (to 0.5, without positions) suppose.
+    The right `eps` depends on the embedder and the text. The default suits all-MiniLM-L6-v2, for which consecutive
+    sentences are further apart than the paper's grids (to 0.5, without positions) assume.
 
     Attributes:
         eps: radius of the neighbourhood, inclusive.
-        min_samples: so many sentences within `eps`, itself among them, make a sentence core.
-        lambda_: weight of the position in [0, 1]; 0 is meaning alone.
+        min_samples: number of sentences within `eps`, including itself, that make a sentence core.
+        lambda_: weight of the position in [0, 1]; 0 uses only meaning.
         noise: sentences in no cluster: `single` makes each a chunk, `chunk` makes one of all of them, `nearest` puts
             each into the cluster of its nearest core sentence (the first of equals; if there is no cluster, `single`).
     """
@@ -135,10 +134,10 @@ class DbscanConfig:
 
 
 def make_linkage(config: LinkageConfig, embed: Embed) -> Strategy:
-    """Chunks by size-capped single linkage, exact to 10,000 sentences.
+    """Chunks by size-capped single linkage, exact up to 10,000 sentences.
 
-    A longer document is cut into windows of about equal length, 10,000 sentences at most, and no chunk crosses their
-    borders (a warning says so); distances and sizes are those of the whole document.
+    A longer document is cut into windows of about equal length, at most 10,000 sentences each, with a warning. No chunk
+    crosses their borders. Distances and sizes are those of the whole document.
     """
     _check_linkage(config)
     lambda_ = float(config.lambda_)
@@ -180,7 +179,7 @@ def _size_cap(config: LinkageConfig, num_sentences: int) -> int:
 
 
 def group_labels(labels: np.ndarray) -> list[np.ndarray]:
-    """Members of equal labels, ascending; the groups ordered by their first member."""
+    """Members of equal labels, ascending; groups are ordered by their first member."""
     order = np.argsort(labels, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
     return sorted((group for group in groups if len(group)), key=lambda group: group[0])
@@ -202,7 +201,7 @@ def _check_linkage(config: LinkageConfig) -> None:
     if config.num_clusters is not None and config.max_sentences is not None:
         raise UsageError(
             f"linkage.num_clusters {config.num_clusters} and linkage.max_sentences {config.max_sentences}: "
-            "both cap the size of a chunk, give one of them"
+            "both limit the size of a chunk; give only one"
         )
     check_fields(config, "linkage", positive=("num_clusters", "max_sentences"), shares=("lambda_", "stop_distance"))
 

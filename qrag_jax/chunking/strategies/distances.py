@@ -1,4 +1,4 @@
-"""Vectors of sentences and distances between them: of neighbours, and the joint distance in blocks of rows."""
+"""Vectors of sentences and their distances: of neighbours, and the joint distance in blocks of rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -7,17 +7,17 @@ import numpy as np
 from qrag_jax.types import Embed
 from qrag_jax.unit_rows import checked_vectors
 
-# (sentences int64 [b], first) -> float32 [b, n - first]: from these sentences to all those from `first` on.
+# (sentences int64 [b], first) -> float32 [b, n - first]: from these sentences to all from `first` on.
 RowDistances = Callable[[np.ndarray, int], np.ndarray]
 
-_BLOCK_ENTRIES = 2**22  # distances held at a time: 16 MiB, and some 5 times that with what is made of them
+_BLOCK_ENTRIES = 2**22  # distances in memory at a time: 16 MiB, and some 5 times that for temporary results
 
 
 def sentence_vectors(embed: Embed, texts: Sequence[str]) -> np.ndarray:
-    """One unit vector for each text; a zero vector stays zero, so that its cosine to everything is 0.
+    """One unit vector for each text; a zero vector stays zero, so its cosine to everything is 0.
 
     Args:
-        embed: texts -> real vectors [n, dim] of any length; it is called once, with all texts.
+        embed: texts -> real vectors [n, dim] of any length; called once, with all texts.
 
     Returns:
         float32 [n, dim].
@@ -29,7 +29,7 @@ def sentence_vectors(embed: Embed, texts: Sequence[str]) -> np.ndarray:
 
 
 def _norms(vectors: np.ndarray) -> np.ndarray:
-    """Euclidean norms, 1 for a zero vector; in float64, as the square of a large float32 is no float32."""
+    """Euclidean norms, 1 for a zero vector; in float64, because the square of a large float32 overflows."""
     squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
     return np.sqrt(np.where(squares == 0, 1, squares))
 
@@ -38,12 +38,12 @@ def neighbour_distances(vectors: np.ndarray) -> np.ndarray:
     """Cosine distances `1 - cos(v_i, v_{i+1})` of consecutive sentences, in [0, 2], not clamped; memory O(n * dim).
 
     Args:
-        vectors: float32 [n, dim] of `sentence_vectors`.
+        vectors: float32 [n, dim] from `sentence_vectors`.
 
     Returns:
-        float64 [max(n - 1, 0)]; 1 beside a zero vector.
+        float64 [max(n - 1, 0)]; 1 next to a zero vector.
     """
-    norms = _norms(vectors)  # 1 but for rounding; with it equal vectors are 0 apart to 16 digits
+    norms = _norms(vectors)  # 1 apart from rounding; dividing makes equal vectors 0 apart to 16 digits
     return 1 - np.einsum("nd,nd->n", vectors[:-1], vectors[1:], dtype=np.float64) / (norms[:-1] * norms[1:])
 
 
@@ -52,9 +52,9 @@ def joint_distances(vectors: np.ndarray, lambda_: float, num_sentences: int) -> 
 
         d(a, b) = lambda * |a - b| / n + (1 - lambda) * (1 - max(cos(v_a, v_b), 0))
 
-    Computed when asked for, so that nothing of n by n is ever held; a part without weight is not computed. Cosines are
-    float64 rounded to float32: those of float32 products differ with the block that they are computed in, so that equal
-    sentences would not tie and another machine would make other chunks.
+    Distances are computed on request, so no n by n matrix is ever in memory; a term without weight is not computed.
+    Cosines are float64 rounded to float32. Float32 products would depend on the block that they are computed in, so
+    equal sentences would not tie and another machine would make other chunks.
 
     Args:
         vectors: float32 [m, dim] of consecutive sentences, of length 1 or 0.
@@ -77,7 +77,7 @@ def joint_distances(vectors: np.ndarray, lambda_: float, num_sentences: int) -> 
         if lambda_ > 0:
             apart = np.subtract.outer(positions[rows], positions[first:])
             np.abs(apart, out=apart)
-            apart /= np.float32(num_sentences)  # divided first: k / n is then the float32 nearest to it
+            apart /= np.float32(num_sentences)  # divided first, so that k / n is the nearest float32
             apart *= np.float32(lambda_)
             joint += apart
         return joint

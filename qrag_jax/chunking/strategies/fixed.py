@@ -1,4 +1,4 @@
-"""Chunks of a fixed size: sentences per chunk, number of chunks, or tokens; with overlap. The baseline of studies."""
+"""Chunks of a fixed size in sentences, tokens, or a share of the document, with overlap. The baseline of studies."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ from qrag_jax.types import CountTokens, UsageError, check_fields
 
 @dataclass(frozen=True)
 class FixedConfig:
-    """One of three sizes (none: `max_tokens` of the chunker, else 256 tokens), and what a chunk repeats of the last.
+    """At most one of three sizes (default: `max_tokens` of the chunker, else 256 tokens), and the overlap of chunks.
 
     Attributes:
         sentences_per_chunk: sentences of a chunk; the last one may have fewer.
-        num_chunks: a chunk has the sentences of the document divided by this, rounded down; what is left over becomes
-            further chunks, so there may be more than this. The paper's hyper-parameter (Appendix B), by its authors'
+        num_chunks: a chunk has the sentences of the document divided by this, rounded down. The rest becomes further
+            chunks, so there may be more than this number. The paper's hyper-parameter (Appendix B), as in its authors'
             code.
-        num_tokens: whole sentences up to so many tokens; a sentence that is larger stands alone.
-        overlap: sentences that a chunk repeats of the one before. With `num_chunks` at most one less than it has, so 0
-            where each has one sentence; with `num_tokens` fewer where the next sentence would not fit beside them.
-        overlap_tokens: the same in tokens, for `num_tokens`: as many whole sentences as have at most so many.
+        num_tokens: whole sentences up to this many tokens; a larger sentence is a chunk alone.
+        overlap: number of sentences that a chunk repeats from the one before. With `num_chunks`, at most one less than
+            a chunk has; with `num_tokens`, fewer if the next sentence would not fit.
+        overlap_tokens: the overlap in tokens, for `num_tokens`: as many whole sentences as fit.
     """
 
     sentences_per_chunk: int | None = None
@@ -34,10 +34,10 @@ class FixedConfig:
 
 
 def make_fixed(config: FixedConfig, count: CountTokens) -> Strategy:
-    """Chunks of consecutive sentences; every sentence is in one, and no chunk lies inside another.
+    """Chunks of consecutive sentences; every sentence is in one, and no chunk is inside another.
 
     Args:
-        count: tokens of a text; called only for sizes in tokens.
+        count: text -> its tokens; called only for sizes in tokens.
     """
     _check(config)
     if config.sentences_per_chunk is None and config.num_chunks is None:
@@ -52,15 +52,15 @@ def _make(config: FixedConfig, tools: ChunkTools) -> Strategy:
 
 
 def _check(config: FixedConfig) -> None:
-    """Refuses what `make_fixed` says."""
+    """Refuses sizes that `make_fixed` cannot use."""
     names = ("sentences_per_chunk", "num_chunks", "num_tokens")
     given = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name) is not None]
     if len(given) > 1:
-        raise UsageError(f"fixed: {' and '.join(given)}: choose one size")
+        raise UsageError(f"fixed: {' and '.join(given)}: choose only one size")
     check_fields(config, "fixed", positive=names, at_least={"overlap": 0, "overlap_tokens": 0})
     if config.overlap and config.overlap_tokens:
         raise UsageError(
-            f"fixed.overlap {config.overlap} and fixed.overlap_tokens {config.overlap_tokens}: choose one of them"
+            f"fixed.overlap {config.overlap} and fixed.overlap_tokens {config.overlap_tokens}: choose only one"
         )
     if config.sentences_per_chunk is not None and config.overlap >= config.sentences_per_chunk:
         raise UsageError(
@@ -68,7 +68,7 @@ def _check(config: FixedConfig) -> None:
         )
     if config.overlap_tokens and (config.sentences_per_chunk is not None or config.num_chunks is not None):
         raise UsageError(
-            f"fixed.overlap_tokens {config.overlap_tokens}: goes with num_tokens; use overlap with {given[0]}"
+            f"fixed.overlap_tokens {config.overlap_tokens}: works with num_tokens; use overlap with {given[0]}"
         )
     num_tokens = config.num_tokens or DEFAULT_NUM_TOKENS
     if config.overlap_tokens >= num_tokens:
@@ -80,8 +80,8 @@ def _by_sentences(num_sentences: int, config: FixedConfig) -> list[range]:
 
         starts = range(0, num_sentences - overlap, n_per - overlap)
 
-    A chunk starts only where it has more than the sentences that it repeats. A document of no more sentences than the
-    overlap is one chunk; by the rule alone it would have none.
+    A chunk starts only if it has new sentences after those that it repeats. A document with at most `overlap` sentences
+    would have no chunk by this rule; it becomes one chunk.
     """
     n_per, overlap = config.sentences_per_chunk, config.overlap
     if n_per is None:
@@ -92,14 +92,14 @@ def _by_sentences(num_sentences: int, config: FixedConfig) -> list[range]:
 
 
 def _by_tokens(text: SentenceText, config: FixedConfig, count: CountTokens) -> Iterator[range]:
-    """Sentence numbers of each chunk: as many as fit, the next one from the first sentence that it repeats."""
+    """Sentence numbers of each chunk: as many as fit; the next chunk starts at the first repeated sentence."""
     num_tokens = config.num_tokens or DEFAULT_NUM_TOKENS
     count = capped(count, num_tokens)
     tokens = run_counter(text.text, text.sentences, count)
     sums = list(accumulate(map(count, text.texts()), initial=0))
     first = repeated = 0
     while first < len(text):
-        # Those repeated fit with one more, which longest_run may overlook where more text has fewer tokens.
+        # The repeated ones and one more fit; longest_run may miss that if more text has fewer tokens.
         run = max(longest_run(tokens, first, num_tokens, sums), repeated + 1)
         yield range(first, first + run)
         if first + run == len(text):
@@ -109,10 +109,10 @@ def _by_tokens(text: SentenceText, config: FixedConfig, count: CountTokens) -> I
 
 
 def _repeated(first: int, end: int, config: FixedConfig, tokens: CountRun, sums: list[int]) -> int:
-    """How many sentences before number `end` the next chunk repeats of the chunk that began at `first`.
+    """How many sentences before number `end` are repeated after the chunk that began at `first`.
 
-    At most one less than it has, so that the next one starts later, and so few that sentence `end` fits beside them,
-    so that it also ends later.
+    At most one less than the chunk has, so the next one starts later; and few enough that sentence `end` fits, so it
+    also ends later.
     """
     num_tokens, overlap_tokens = config.num_tokens or DEFAULT_NUM_TOKENS, config.overlap_tokens
     most, guess = min(config.overlap, end - first - 1), config.overlap

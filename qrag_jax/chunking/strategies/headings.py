@@ -1,14 +1,14 @@
-"""Markdown headings: the sections of a text, each as one group, with their depth and the titles that lead to them.
+"""The sections under Markdown headings, each as one group with its depth.
 
 The rules, where Markdown leaves a choice:
 
-- A heading counts at the top level of the text only, not in lists, quotations, code or HTML.
-- Depth, not the number of marks: a section's level is one more than that of the section around it, so `#`, `###`, `##`
-  have the levels 1, 2, 2, and a text that begins with `##` begins at level 1. Skipped levels leave no holes.
+- Only headings at the top level of the text count, not those in lists, quotations, code or HTML.
+- A section's level is one more than that of the section around it, whatever its number of marks: `#`, `###`, `##` have
+  the levels 1, 2, 2, and a text that begins with `##` begins at level 1. No level is skipped.
 - Text before the first heading is a section of level 1 without a title.
-- A section ends where the next one begins: text of its subsections is theirs alone.
-- A heading with nothing under it says too little for a chunk: it goes to the section after it, at the end of the text
-  to the one before. So a title, its subtitle and the first paragraph are one group, with the level of the last heading.
+- A section ends where the next one begins; text of its subsections belongs only to those.
+- A heading with no text under it says too little for a chunk, so it joins the section after it, or at the end the one
+  before. So a title, its subtitle and the first paragraph are one group, with the level of the last heading.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class HeadingsConfig:
     """Which headings begin a section.
 
     Attributes:
-        max_level: headings with more marks than this (1 to 6) are text of the section that they stand in.
+        max_level: headings with more marks than this (1 to 6) are part of the text around them.
     """
 
     max_level: int = 6
@@ -91,17 +91,17 @@ def make_headings(config: HeadingsConfig) -> Strategy:
 def heading_tree(
     text: SentenceText, document_id: str, config: HeadingsConfig | None = None, *, paragraphs: bool = False
 ) -> ChunkTree:
-    """The sections of a Markdown text as a tree, whose leaves are the groups of `make_headings`, or parts of those.
+    """The sections of a Markdown text as a tree. Its leaves are the groups of `make_headings`, or parts of them.
 
     Args:
-        text: of the document; its sentences do not matter here.
+        text: of the document; its sentences are not used.
         document_id: its document.
         config: None is the default.
-        paragraphs: cut the groups further, into their spans: one paragraph, list, table or fence each.
+        paragraphs: cut the groups further, into one paragraph, list, table or fence each.
 
     Raises:
         UsageError: `max_level` is not 1 to 6.
-        InputError: there is no text but blank space.
+        InputError: the text is blank.
     """
     config = config or HeadingsConfig()
     _check(config)
@@ -110,7 +110,7 @@ def heading_tree(
         main = _main(parts)
         levels = [main.section.level]
         for part in reversed(parts[: parts.index(main)]):
-            if part.section.level < levels[-1]:  # a title without text of its own, around what follows
+            if part.section.level < levels[-1]:  # a title without text of its own, around the following sections
                 levels.append(part.section.level)
         points += [(parts[0].section.start, level) for level in levels]
         if paragraphs:
@@ -121,7 +121,7 @@ def heading_tree(
 
 def _check(config: HeadingsConfig) -> None:
     if not 1 <= config.max_level <= 6:
-        raise UsageError(f"headings.max_level {config.max_level}: Markdown has headings of levels 1 to 6")
+        raise UsageError(f"headings.max_level {config.max_level}: Markdown has levels 1 to 6; give one of these")
 
 
 def _find_parts(text: str, max_level: int) -> list[_Part]:
@@ -132,7 +132,7 @@ def _find_parts(text: str, max_level: int) -> list[_Part]:
             runs.append([])
         runs[-1].append(block)
     parts: list[_Part] = []
-    marks: list[int] = []  # levels as written of the headings around the section, its own last
+    marks: list[int] = []  # written levels of the headings around the section, its own last
     for blocks in runs:
         head = blocks[0]
         is_section = 1 <= head.level <= max_level
@@ -146,7 +146,7 @@ def _find_parts(text: str, max_level: int) -> list[_Part]:
 
 
 def _join_bare(parts: Sequence[_Part]) -> list[list[_Part]]:
-    """Headings with nothing under them beside the next part that has something, the last ones behind the last such."""
+    """Joins headings that have no text with the next part that has some; trailing ones with the last such part."""
     joined: list[list[_Part]] = []
     is_open = False
     for part in parts:
@@ -161,7 +161,7 @@ def _join_bare(parts: Sequence[_Part]) -> list[list[_Part]]:
 
 
 def _main(parts: Sequence[_Part]) -> _Part:
-    """The part that has text; of bare headings only, the first."""
+    """The part that has text, or the first of only bare headings."""
     return next((part for part in parts if not part.is_bare), parts[0])
 
 

@@ -1,4 +1,4 @@
-"""Points into trees: sections that were found, small ones joined, deep ones capped, long ones cut to a size."""
+"""Trees from boundaries: found sections, small ones joined, deep ones capped, long ones cut to a size."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.names import BOUNDARY_SOURCES, PointsName
 from qrag_jax.types import CountTokens, UsageError, check_fields
 
-OWN_POINTS: dict[str, PredictPoints] = {  # those that need nothing but the text
+OWN_POINTS: dict[str, PredictPoints] = {  # sources that need only the text
     "headings": heading_points,
     "rule": rule_points,
     "paragraphs": paragraph_points,
@@ -26,14 +26,14 @@ OWN_POINTS: dict[str, PredictPoints] = {  # those that need nothing but the text
 
 @dataclass(frozen=True)
 class HierarchyConfig:
-    """How points become a tree.
+    """How boundaries become a tree.
 
     Attributes:
-        points: where they come from: `headings` of Markdown; `rule`, short lines that look like headings;
-            `paragraphs`; `tagger`, `llm` and `lumber` are models that are handed in.
-        level_cap: no part is deeper; what was found deeper joins the part around it. What a part is cut into for its
-            size lies one level below it. None is no cap.
-        merge_tokens: neighbouring parts whose levels do not fall are joined while together they have at most so many
+        points: the source of boundaries: `headings` of Markdown; `rule`, short lines that look like headings;
+            `paragraphs`; `tagger`, `llm` and `lumber` are models that you pass.
+        level_cap: the deepest level; deeper parts join the part around them. Parts that are cut for their size are one
+            level deeper. None is no cap.
+        merge_tokens: neighbouring parts whose levels do not fall are joined if together they have at most this many
             tokens. 0 joins none; None is the most tokens of a leaf.
     """
 
@@ -51,14 +51,14 @@ def hierarchy_tree(
     count: CountTokens,
     split: SplitSentences,
 ) -> ChunkTree:
-    """The tree of a text by what a source of points finds in it.
+    """The tree of a text from the boundaries that a source finds.
 
-    In this order: points; small parts joined (`tree/build.py:merge_runs`); the tree; its levels capped (`cap_levels`);
-    leaves cut to the size (`refine_leaves`), what has to be cut of Markdown between blocks, items and rows first.
+    The steps: find boundaries; join small parts (`tree/build.py:merge_runs`); make the tree; cap its levels
+    (`cap_levels`); cut leaves to the size (`refine_leaves`), Markdown first between blocks, items and rows.
 
     Args:
         text: of the document, by `blocks.make_unit_splitter`.
-        config: what is joined and capped.
+        config: how parts are joined and capped.
         num_tokens: most tokens of a leaf.
     """
     (points,) = predict_checked(predict, [text], [document_id])
@@ -72,37 +72,37 @@ def hierarchy_tree(
 
 
 def points_source(config: HierarchyConfig, predict: PredictPoints | None) -> PredictPoints:
-    """The source that a config names: the one handed in, else one of `OWN_POINTS`."""
+    """The source that a config names: the one passed, else one of `OWN_POINTS`."""
     check_hierarchy(config)
     return source_of("hierarchy.points", config.points, predict)
 
 
 def source_of(field: str, points: str, predict: PredictPoints | None) -> PredictPoints:
-    """A source of points by its name: the one handed in, else one of `OWN_POINTS`.
+    """A source of boundaries by its name: the one passed, else one of `OWN_POINTS`.
 
     Args:
         field: of the config that names it, for errors.
-        predict: a model that finds points.
+        predict: a model that finds boundaries.
     """
     check_points_name(field, points)
     if predict is not None:
         return predict
     if points not in OWN_POINTS:
         raise UsageError(
-            f"{field} {points}: needs a model that is handed in, as `qrag chunk --points {points}` does; without one "
+            f"{field} {points}: needs a model, as `qrag chunk --points {points}` loads; give one as `predict`, or "
             f"choose {', '.join(OWN_POINTS)}"
         )
     return OWN_POINTS[points]
 
 
 def check_points_name(field: str, points: str) -> None:
-    """Refuses a name of no source."""
+    """Refuses an unknown name of a source."""
     if points not in (names := BOUNDARY_SOURCES.choices("tree")):
         raise UsageError(f"{field} {points!r}: choose one of {', '.join(names)}")
 
 
 def check_hierarchy(config: HierarchyConfig) -> None:
-    """Refuses a config that no tree can be made by."""
+    """Refuses a config that cannot give a tree."""
     check_points_name("hierarchy.points", config.points)
     check_fields(config, "hierarchy", positive=("level_cap",), at_least={"merge_tokens": 0})
 

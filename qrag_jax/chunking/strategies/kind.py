@@ -1,4 +1,4 @@
-"""The record of a strategy in `qrag_jax.names.CHUNKERS`: its parameters, and the functions that cut by them."""
+"""The record of a strategy in `qrag_jax.names.CHUNKERS`: its parameters, and the functions that use them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from qrag_jax.chunking.tree.boundaries import PredictPoints
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import CountTokens, Embed
 
-# A text and the name of its document -> its tree.
+# (text, id of its document) -> its tree.
 BuildTree = Callable[[SentenceText, str], ChunkTree]
 
 
 @dataclass(frozen=True)
 class ChunkTools:
-    """The functions and sizes that strategies need besides their own parameters.
+    """Functions and sizes that strategies need besides their own parameters.
 
     Attributes:
-        max_tokens: of a chunk, as it was asked for; None is no limit.
-        count: tokens of a text, as sizes count them.
-        embed: texts -> vectors; of strategies with the tag "vectors".
+        max_tokens: of a chunk, as asked for; None is no limit.
+        count: text -> its tokens, for size limits.
+        embed: texts -> vectors; for strategies with the tag "vectors".
         split: text -> sentences.
-        predict: a source of points that was handed in.
+        predict: a source of boundaries passed by the caller.
     """
 
     max_tokens: int | None
@@ -34,17 +34,17 @@ class ChunkTools:
 
 @dataclass(frozen=True)
 class ChunkerKind:
-    """A strategy; its module ends with one, and a line of `qrag_jax.names` names it, with these tags.
+    """A strategy. Its module defines one, and a line of `qrag_jax.names` registers it with these tags.
 
-    "vectors": it compares sentences by vectors. "tree": it makes trees. "levels": their levels have names. "study": a
-    study that names no strategies compares it. "blocks": what is too long is cut between items, rows and lines first.
-    "overlaps": a sentence may stand in several chunks. "points": a field of its parameters names a source of them.
+    "vectors": it compares sentences by vectors. "tree": it makes trees. "levels": their levels have names. "study":
+    studies compare it by default. "blocks": long text is first cut between items, rows and lines. "overlaps": a
+    sentence may be in several chunks. "points": one of its parameters names a source of boundaries.
 
     Attributes:
-        config: frozen dataclass of its parameters, by its name a field of `ChunkConfig`; None: it has none.
+        config: frozen dataclass of its parameters, a field of `ChunkConfig` under its name; None if it has none.
         make: (parameters, tools) -> the strategy; refuses parameters that are out of range.
-        tree: the same -> what makes trees, of which its chunks are the leaves.
-        points: parameters -> name of the source of points that they ask for.
+        tree: (parameters, tools) -> a function that makes trees, whose leaves are its chunks.
+        points: parameters -> name of their source of boundaries.
         levels: parameters -> names of the levels of its trees, the coarsest first.
     """
 

@@ -1,8 +1,8 @@
-"""Late chunking: embed first, cut afterwards, so that the vector of a chunk knows the text around it.
+"""Late chunking: embed first, cut afterwards, so the vector of a chunk depends on the text around it.
 
-The document is read in windows that overlap; the vector of a chunk is the mean of the token vectors in its spans, as
-in "Late Chunking" (Guenther et al. 2024). Each window is read and forgotten, so that a novel takes the memory of its
-chunks' vectors and not of its tokens'.
+The document is read in overlapping windows. The vector of a chunk is the mean of the token vectors in its spans, as in
+"Late Chunking" (Guenther et al. 2024). Only one window's token vectors are in memory at a time, so a novel needs
+memory only for the vectors of its chunks.
 """
 
 import re
@@ -21,7 +21,7 @@ from qrag_jax.types import CountTokens, EmbedTokens, InputError, Span, UsageErro
 from qrag_jax.unit_rows import unit_rows
 
 _NUM_SPECIAL = 2  # [CLS] and [SEP] of a window
-# Windows begin and end at words; what is longer may be cut, as text without spaces must be.
+# Windows begin and end at words; longer runs may be cut, as for text without spaces.
 _WORD = re.compile(r"\S{1,32}")
 
 
@@ -30,11 +30,11 @@ class LateConfig:
     """Chunks of whole sentences, and the windows in which their document is embedded.
 
     Attributes:
-        num_tokens: whole sentences up to so many tokens are a chunk; a sentence that is larger stands alone. None is
+        num_tokens: whole sentences up to this many tokens are a chunk; a larger sentence is a chunk alone. None is
             `max_tokens` of the chunker, else 256.
-        window_tokens: tokens of a window, [CLS] and [SEP] counted, as in `TextEmbedder.window`; not more than that.
-        overlap_tokens: most tokens that a window repeats of the one before, counted word by word. About half of them
-            lie between a token and the border of its window.
+        window_tokens: tokens of a window, [CLS] and [SEP] included; at most `TextEmbedder.window`.
+        overlap_tokens: most tokens that a window repeats of the one before, counted word by word. A token has at least
+            about half of them between itself and the border of its window.
     """
 
     num_tokens: int | None = None
@@ -44,12 +44,12 @@ class LateConfig:
 
 @dataclass(frozen=True)
 class Window:
-    """A part of a text to embed at once.
+    """A part of a text that is embedded at once.
 
     Attributes:
         start, end: half-open character offsets.
-        after, until: tokens that end in (after, until] are taken from this window; these parts of all windows follow
-            each other without a gap.
+        after, until: tokens that end in (after, until] are taken from this window; these ranges of all windows are
+            adjacent.
     """
 
     start: int
@@ -59,7 +59,7 @@ class Window:
 
 
 def make_late(config: LateConfig, count: CountTokens) -> Strategy:
-    """The borders of late chunks; their vectors are `late_vectors`."""
+    """The chunks of late chunking; `late_vectors` makes their vectors."""
     check_fields(config, "late", positive=("num_tokens",))
     _check_windows(config.window_tokens, config.overlap_tokens)
     return make_fixed(FixedConfig(num_tokens=config.num_tokens), count)
@@ -78,15 +78,15 @@ def late_vectors(
 
         v_chunk = mean of v_token over the tokens that share a character with one of the chunk's spans
 
-    A token that stands in two windows is taken from the one where it is farther from the border, whole words together.
-    A chunk without any token (of characters that the tokenizer drops) has a vector of zeros, no nearer to one question
-    than to another.
+    A token in two windows is taken from the one where it is farther from the border, whole words together. A chunk
+    without any token (only characters that the tokenizer drops) gets a vector of zeros, which is equally near to all
+    questions.
 
     Args:
-        text: of the whole document; lone surrogates are handed over as U+FFFD.
+        text: of the whole document; lone surrogates are read as U+FFFD.
         spans_of_chunks: for each chunk its spans, as in `Chunk.spans`; chunks may overlap.
-        embed_tokens: one window -> token vectors and character offsets; called once for each window with a chunk in it.
-        count: tokens of a text, special tokens not counted, by the tokenizer of `embed_tokens`.
+        embed_tokens: window -> token vectors and character offsets; called once for each window that contains a chunk.
+        count: text -> its tokens by the tokenizer of `embed_tokens`, without special tokens.
         window_tokens, overlap_tokens: as in `LateConfig`.
         normalise: scale to length 1.
 
@@ -114,13 +114,13 @@ def late_vectors(
 
 
 def find_windows(text: str, count: CountTokens, window_tokens: int, overlap_tokens: int) -> list[Window]:
-    """Windows over a text that begin and end at words, overlap as far as asked for, and are as long as fits.
+    """Windows over a text that begin and end at words, overlap as asked for, and are as long as fits.
 
-    Every character that is not white space is in one; each begins and ends later than the one before.
+    Every character that is not white space is in one; each window begins and ends later than the one before.
 
     Args:
         text: any string that `count` can read.
-        count: tokens of a text, special tokens not counted.
+        count: text -> its tokens, without special tokens.
         window_tokens, overlap_tokens: as in `LateConfig`.
     """
     _check_windows(window_tokens, overlap_tokens)
@@ -151,16 +151,16 @@ def find_windows(text: str, count: CountTokens, window_tokens: int, overlap_toke
 def _check_windows(window_tokens: int, overlap_tokens: int) -> None:
     most = window_tokens - _NUM_SPECIAL
     if most < 1:
-        raise UsageError(f"late.window_tokens {window_tokens}: at least 3 are needed, [CLS], one of the text and [SEP]")
+        raise UsageError(f"late.window_tokens {window_tokens}: give at least 3 ([CLS], one token of text, [SEP])")
     if not 0 <= overlap_tokens < most:
         raise UsageError(
-            f"late.overlap_tokens {overlap_tokens}: choose 0 to {most - 1}, less than the window of {window_tokens} "
+            f"late.overlap_tokens {overlap_tokens}: give 0 to {most - 1}, less than the window of {window_tokens} "
             "without [CLS] and [SEP]"
         )
 
 
 def _words(text: str, most: int, count: CountTokens) -> tuple[list[Span], list[int]]:
-    """Words of at most `most` tokens each, and for each how many tokens those before it have, counted one by one."""
+    """Words of at most `most` tokens each, and the sum of the tokens of the words before each, counted one by one."""
     known: dict[str, int] = {}
     words: list[Span] = []
     sums = [0]
@@ -175,7 +175,7 @@ def _words(text: str, most: int, count: CountTokens) -> tuple[list[Span], list[i
             sums.append(sums[-1] + known[word])
         elif end == start + 1:
             raise InputError(
-                f"character {start}: {word!r} has {known[word]} tokens, but a window has room for {most}: raise "
+                f"character {start}: {word!r} has {known[word]} tokens, but a window has room for {most}; raise "
                 "late.window_tokens"
             )
         else:
@@ -185,14 +185,14 @@ def _words(text: str, most: int, count: CountTokens) -> tuple[list[Span], list[i
 
 
 def _flat_spans(text: str, spans_of_chunks: Sequence[Sequence[Span]]) -> tuple[np.ndarray, np.ndarray]:
-    """Chunk numbers int64 [m] and spans int64 [m, 2] of all chunks, ordered by where the spans begin."""
+    """Chunk numbers int64 [m] and spans int64 [m, 2] of all chunks, ordered by the starts of the spans."""
     rows = []
     for number, spans in enumerate(spans_of_chunks):
         if not len(spans):
-            raise InputError(f"chunk {number}: has no span")
+            raise InputError(f"chunk {number}: has no span; give at least one")
         for start, end in spans:
             if not 0 <= start < end <= len(text):
-                raise InputError(f"chunk {number}: span ({start}, {end}): the text has {len(text)} characters, from 0")
+                raise InputError(f"chunk {number}: span ({start}, {end}) is not in the text of {len(text)} characters")
         rows += [(start, end, number) for start, end in join_spans(text, sorted(spans))]
     table = np.array(sorted(rows), np.int64).reshape(-1, 3)
     return table[:, 2], table[:, :2]
@@ -229,9 +229,9 @@ def _read(text: str, window: Window, embed_tokens: EmbedTokens, dim: int) -> tup
 
 
 def _tokens_of_spans(offsets: np.ndarray, chunks: np.ndarray, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each span the first token that shares a character with it and the one behind the last, int64 [m] each.
+    """For each span the first token that shares a character with it and one after the last, int64 [m] each.
 
-    A token that reaches over two spans of a chunk belongs to the first of them only.
+    A token across two spans of a chunk belongs only to the first of them.
     """
     first = np.searchsorted(offsets[:, 1], spans[:, 0], "right")
     last = np.searchsorted(offsets[:, 0], spans[:, 1])

@@ -1,4 +1,4 @@
-"""Trees whose levels have names, and their leaves as chunks: sections down to sentences, or spans of sizes."""
+"""Trees whose levels have names, and their leaves as chunks: sections down to sentences, or spans of given sizes."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,10 @@ from qrag_jax.types import CountTokens
 
 @dataclass(frozen=True)
 class LevelsConfig:
-    """What the levels of a tree are.
+    """The levels of a tree.
 
     Attributes:
-        points: where sections and subsections come from, as in `HierarchyConfig`; of no account with `sizes`.
+        points: source of the boundaries of sections and subsections, as in `HierarchyConfig`; ignored with `sizes`.
         sizes: most tokens of a span at each level, decreasing (`tree/level_ranges.py:SIZES`); empty: document, section,
             subsection, paragraph, sentence.
     """
@@ -37,7 +37,7 @@ def level_tree(
     count: CountTokens,
     split: SplitSentences,
 ) -> ChunkTree:
-    """The tree of a text with the levels of a config: `named_tree`, or `size_tree` where it has sizes.
+    """The tree of a text with the levels of a config: `named_tree`, or `size_tree` if the config has sizes.
 
     Args:
         text: of the document, by `blocks.make_unit_splitter`.
@@ -50,7 +50,7 @@ def level_tree(
 
 
 def levels_source(config: LevelsConfig, predict: PredictPoints | None) -> PredictPoints:
-    """The source of points that a config names, as `points_source`; none with sizes."""
+    """The source of boundaries that a config names, as `points_source`; none with sizes."""
     check_sizes(config.sizes)
     if config.sizes:
         return no_points

@@ -1,9 +1,9 @@
-"""Size-capped single linkage, exact: pairs by ascending distance, joined while the joined cluster is not too large.
+"""Exact size-capped single linkage: pairs by ascending distance, joined if the joined cluster is not too large.
 
-A cap makes the order of all pairs matter (joining along a minimum spanning tree gives other clusters), but not all of
-them have to be looked at one by one: clusters only grow, so a pair that is turned down once, because both ends are in
-one cluster or their clusters are too large together, is turned down for good. Pairs are taken in ranges of distance,
-and only those of a range that are still open are sorted.
+With a cap the order of all pairs matters (joining along a minimum spanning tree gives other clusters). But not all of
+them must be tried one by one. Clusters only grow, so a pair that is rejected once, because both ends are in one cluster
+or their clusters are too large together, is rejected for ever. Pairs are taken in ranges of distance, and only the open
+pairs of a range are sorted.
 """
 
 from collections.abc import Iterator
@@ -12,21 +12,21 @@ import numpy as np
 
 from qrag_jax.chunking.strategies.distances import RowDistances, row_blocks
 
-_RANGE_PAIRS = 2**21  # about as many pairs are sorted at a time
-_SLICE_PAIRS = 2**20  # so many are compared with the borders of a range at a time
+_RANGE_PAIRS = 2**21  # about this many pairs are sorted at a time
+_SLICE_PAIRS = 2**20  # this many are compared with the borders of a range at a time
 _SAMPLES_PER_RANGE = 64
-_BATCH_PAIRS = 4096  # so many are looked up at a time ...
-_LOOP_PAIRS = 256  # ... and so many of those that are open are tried one by one before the rest is looked up again
+_BATCH_PAIRS = 4096  # this many are looked up at a time ...
+_LOOP_PAIRS = 256  # ... and this many open ones are tried one by one before the rest is looked up again
 
 
 def link_sentences(distances: RowDistances, num_sentences: int, cap: int, stop_distance: float | None) -> np.ndarray:
-    """Clusters of `link_pairs` for distances that are computed when asked for.
+    """Clusters of `link_pairs` for distances that are computed on request.
 
     Args:
-        distances: from some sentences to all from one on, not negative.
+        distances: from some sentences to all from a given one on, not negative.
         num_sentences: n; memory is 2 * n^2 bytes and a block.
         cap: most sentences of a cluster.
-        stop_distance: no pair that is further apart is joined; None joins any.
+        stop_distance: pairs that are further apart are not joined; None joins any.
 
     Returns:
         int64 [n]: sentences with equal numbers are a cluster.
@@ -51,13 +51,13 @@ def _condensed(distances: RowDistances, num_sentences: int) -> np.ndarray:
 def link_pairs(
     condensed: np.ndarray, num_sentences: int, cap: int, stop_distance: float | None, range_pairs: int = _RANGE_PAIRS
 ) -> np.ndarray:
-    """Joins the clusters of pairs (i, j), i < j, in ascending order of (distance, i, j), where they fit together.
+    """Joins the clusters of pairs (i, j), i < j, in ascending order of (distance, i, j), if they fit together.
 
     Args:
         condensed: float32 [n (n - 1) / 2], not negative, in the order of `_condensed`.
         cap: most sentences of a cluster.
-        stop_distance: a distance above it ends the joining (compared as float32); None never does.
-        range_pairs: about as many pairs are sorted at a time; the result does not depend on it.
+        stop_distance: a larger distance ends the joining (compared as float32); None never does.
+        range_pairs: about this many pairs are sorted at a time; the result does not depend on it.
 
     Returns:
         int64 [n]: sentences with equal numbers are a cluster.
@@ -74,11 +74,11 @@ def link_pairs(
 
 
 class _Clusters:
-    """Disjoint sets of sentences, none above a cap; `label` is kept flat, so that many pairs are looked up at once."""
+    """Disjoint sets of sentences, none above a cap; `label` is flat, so many pairs can be looked up at once."""
 
     def __init__(self, num_sentences: int, cap: int):
         self.label = np.arange(num_sentences)
-        self._size = np.ones(num_sentences, np.int64)  # of the cluster with this label; 0 where there is none
+        self._size = np.ones(num_sentences, np.int64)  # of the cluster with this label; 0 if there is none
         self._members = [[i] for i in range(num_sentences)]
         self._cap = cap
 
@@ -88,7 +88,7 @@ class _Clusters:
         return (left != right) & (self._size[left] + self._size[right] <= self._cap)
 
     def join(self, i: np.ndarray, j: np.ndarray) -> None:
-        """Joins pairs in the given order. Every look-up but the last of a batch ends in a join, so few are needed."""
+        """Joins pairs in the given order. All look-ups of a batch but the last end in a join, so few are needed."""
         for start in range(0, len(i), _BATCH_PAIRS):
             left, right = i[start : start + _BATCH_PAIRS], j[start : start + _BATCH_PAIRS]
             while len(left):
@@ -110,20 +110,20 @@ class _Clusters:
         self._size[dropped] = 0
 
     def finished(self) -> bool:
-        """Whether no two clusters fit together any more."""
+        """Whether no two clusters fit together."""
         sizes = self._size[self._size > 0]
         return len(sizes) < 2 or int(np.partition(sizes, 1)[:2].sum()) > self._cap
 
 
 def _keys(condensed: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """uint64 that sort by (distance, i, j): the bits of a float32 that is not negative sort as its value does."""
+    """uint64 that sort by (distance, i, j): the bits of a float32 that is not negative sort like its value."""
     return condensed.view(np.uint32)[indices].astype(np.uint64) << np.uint64(32) | indices.astype(np.uint64)
 
 
 def _ranges(condensed: np.ndarray, stop_distance: float | None, range_pairs: int) -> Iterator[tuple[int, int]]:
     """Half-open ranges of keys in ascending order, each of about `range_pairs` pairs, up to the stop distance.
 
-    The borders come from every so many-th pair. They are keys, not distances: any number of pairs may be equally far.
+    The borders come from a regular sample of pairs. They are keys, because any number of pairs may be equally far.
     """
     last_bits = 0xFFFFFFFF if stop_distance is None else int(np.float32(stop_distance).view(np.uint32))
     end = (last_bits + 1) << 32
@@ -136,7 +136,7 @@ def _ranges(condensed: np.ndarray, stop_distance: float | None, range_pairs: int
 
 
 def _open_keys(condensed: np.ndarray, row_starts: np.ndarray, clusters: _Clusters, low: int, high: int) -> np.ndarray:
-    """Keys in [low, high) of the pairs that are not turned down yet (all before `low` are), a slice at a time."""
+    """Keys in [low, high) of the pairs that are not rejected yet (all before `low` are), a slice at a time."""
     bits = condensed.view(np.uint32)
     low_bits, high_bits = np.uint32(low >> 32), np.uint32((high - 1) >> 32)
     found = [np.zeros(0, np.uint64)]
@@ -150,6 +150,6 @@ def _open_keys(condensed: np.ndarray, row_starts: np.ndarray, clusters: _Cluster
 
 
 def _ends(row_starts: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The sentences i < j of pairs given by their place in the condensed order."""
+    """The sentences i < j of pairs given by their positions in the condensed order."""
     i = np.searchsorted(row_starts, indices, side="right") - 1
     return i, indices - row_starts[i] + i + 1

@@ -14,7 +14,7 @@ from qrag_jax.types import CountTokens, Span, check_fields
 
 @dataclass(frozen=True)
 class RecursiveConfig:
-    """How large chunks become.
+    """The size of chunks.
 
     Attributes:
         num_tokens: most tokens of a chunk; a single word may have more. None is `max_tokens` of the chunker, else 256.
@@ -24,12 +24,12 @@ class RecursiveConfig:
 
 
 def make_recursive(config: RecursiveConfig, count: CountTokens, split: SplitSentences) -> Strategy:
-    """Chunks that are runs of whole paragraphs, or lie inside one that is too long.
+    """Chunks that are runs of whole paragraphs, or parts of one that is too long.
 
-    The text is cut at blank lines. Neighbouring paragraphs fill a chunk as long as they fit together. A paragraph that
-    is too long alone is cut into lines, which fill chunks of their own in the same way; a line that is too long into
-    sentences, a sentence into words. So a chunk never holds a part of a paragraph together with anything outside that
-    paragraph, nor a part of a line with anything outside the line, and so on. Every word is in one chunk.
+    The text is cut at blank lines. Neighbouring paragraphs fill a chunk while they fit together. A paragraph that is
+    too long is cut into lines, which fill separate chunks in the same way; a line that is too long is cut into
+    sentences, and a sentence into words. So a chunk never mixes a part of a paragraph with text outside it, and the
+    same is true for lines and sentences. Every word is in one chunk.
     """
     check_fields(config, "recursive", positive=("num_tokens",))
     num_tokens = config.num_tokens or DEFAULT_NUM_TOKENS
@@ -47,7 +47,7 @@ def _cut_lines(text: str, span: Span) -> list[Span]:
 
 
 def _between(border: re.Pattern[str], text: str, span: Span) -> Iterator[Span]:
-    """What stands between borders inside `span`, without outer white space; blank pieces are left out."""
+    """Text between borders inside `span`, without outer white space; blank pieces are left out."""
     start, end = span
     for stop, after in [*(match.span() for match in border.finditer(text, start, end)), (end, end)]:
         piece = strip_span(text, start, stop)

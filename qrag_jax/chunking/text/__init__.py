@@ -1,1 +1,1 @@
-"""Texts as spans: sentences, Markdown blocks, the groups and chunks that are made of them."""
+"""Text as spans: sentences, Markdown blocks, and the groups and chunks made of them."""

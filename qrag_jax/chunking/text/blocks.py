@@ -1,9 +1,9 @@
 """Markdown blocks as exact character spans: the paragraphs, lists, tables, fences and headings of a text.
 
-`markdown-it-py` parses; what counts here are its line numbers, which become offsets into the text as it is, whatever
-ends its lines and whatever the parser replaces (it reads a carriage return as a line feed and NUL as U+FFFD). Front
-matter is taken off first: to Markdown it is a rule and a heading. What the parser leaves out, link definitions, is
-found as a gap.
+`markdown-it-py` parses the text. Its line numbers are turned into offsets of the original text, so line ends and
+replaced characters do not matter (it reads a carriage return as a line feed and NUL as U+FFFD). Front matter is removed
+first, because Markdown would read it as a rule and a heading. The parser leaves link definitions out; they are found as
+gaps.
 """
 
 import re
@@ -42,21 +42,21 @@ _LINE_END = re.compile(r"\r\n?|\n")
 BYTE_ORDER_MARK = "\ufeff"
 _FENCES = {"---": ("---", "..."), "+++": ("+++",)}  # YAML and TOML front matter: first line -> last line
 _FIRST_KEY = re.compile(r"[^\s:=\-][^:=]*(?::(?:\s|$)|=)|\[")
-# Lists and quotes in each other: deeper ones are read line by line. The parser's own limit drops the rest of the text.
+# Nesting of lists and quotations: deeper lines are read as text. The parser's own limit drops the rest of the text.
 _MAX_NESTING = 40
 
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a Markdown text that stands at its top level, not inside a list or a quotation.
+    """A part of a Markdown text at its top level, not inside a list or a quotation.
 
     Attributes:
-        kind: what it is. `definitions` are link reference definitions.
+        kind: its kind. `definitions` are link reference definitions.
         start, end: half-open character offsets, without outer white space.
-        level: 1 to 6 of a heading as it is written, 0 of everything else.
-        title: of a heading: where its words are, without marks; empty if it has none.
-        parts: where it may be cut if it must be: lines of tables and code, items of lists, paragraphs of quotations.
-            They cover it; empty if there are not two.
+        level: 1 to 6 for a heading as written, 0 for everything else.
+        title: for a heading: the span of its words, without marks; empty if it has none.
+        parts: where it may be cut: lines of tables and code, items of lists, paragraphs of quotations. They cover it;
+            empty if there are not two.
     """
 
     kind: BlockKind
@@ -82,7 +82,7 @@ def find_blocks(text: str) -> list[Block]:
 
 
 def is_mark(text: str, block: Block) -> bool:
-    """Whether a block of a text says nothing: a rule, an anchor, a comment, a heading without words."""
+    """Whether a block contains no text: a rule, an anchor, a comment, a heading without words."""
     if block.kind == "heading":
         return block.title is None or not text[slice(*block.title)].strip()
     if block.kind in ("html", "paragraph"):
@@ -92,16 +92,16 @@ def is_mark(text: str, block: Block) -> bool:
 
 
 def opens_with_heading(text: str, blocks: Sequence[Block]) -> bool:
-    """Whether the first thing that a text says is a heading, front matter aside."""
+    """Whether a text begins with a heading, apart from front matter."""
     said = (block for block in blocks if block.kind != "front_matter" and not is_mark(text, block))
     first = next(said, None)
     return first is not None and first.kind == "heading"
 
 
 def join_headings(blocks: Sequence[Block]) -> list[Span]:
-    """The spans of blocks, with headings and the paragraph that follows them as one: a heading says little alone.
+    """The spans of blocks, with headings joined to the next paragraph, because a heading says little alone.
 
-    A heading before a table or a fence stays apart, because those should not be cut for its sake.
+    A heading before a table or a fence stays apart, so that it does not cause them to be cut.
     """
     spans: list[Span] = []
     num_headings = 0
@@ -115,10 +115,10 @@ def join_headings(blocks: Sequence[Block]) -> list[Span]:
 
 
 def make_block_splitter(split: SplitSentences) -> SplitSentences:
-    """A splitter for parts of Markdown that are too long: into blocks, a block into its `parts`, else into sentences.
+    """A splitter for Markdown that is too long: into blocks, a block into its `parts`, otherwise into sentences.
 
-    Lists are cut between items, tables and code between lines, and a heading stays with the first piece after it.
-    What comes out is never larger than what went in, and cutting it again goes on down to single sentences and lines.
+    Lists are cut between items, tables and code between lines, and a heading stays with the first piece after it. Every
+    piece is at most as large as the input, and can be cut again down to single sentences and lines.
     """
 
     def split_blocks(text: str) -> list[Span]:
@@ -138,9 +138,9 @@ def make_block_splitter(split: SplitSentences) -> SplitSentences:
 
 
 def make_unit_splitter(split: SplitSentences) -> SplitSentences:
-    """A splitter into what a part of a document may begin with: headings whole, sentences, items, rows and lines.
+    """A splitter into units that can begin a part of a document: headings, sentences, items, rows and lines.
 
-    Headings keep to themselves, also where no blank line follows them.
+    A heading is always a separate unit, even without a blank line after it.
     """
 
     def split_units(text: str) -> list[Span]:
@@ -150,7 +150,7 @@ def make_unit_splitter(split: SplitSentences) -> SplitSentences:
 
 
 def join_heading_units(text: SentenceText) -> SentenceText:
-    """The text with every heading and the unit after it as one: a leaf should not end with a heading."""
+    """The text with every heading joined to the unit after it, because a leaf should not end with a heading."""
     heads = {block.start for block in find_blocks(text.text) if block.kind == "heading"}
     units: list[Span] = []
     is_open = False
@@ -164,23 +164,23 @@ def join_heading_units(text: SentenceText) -> SentenceText:
 
 
 def block_units(text: str, block: Block, split: SplitSentences) -> list[Span]:
-    """The units of one block: the whole heading; `parts` of what has no sentences; sentences of everything else."""
+    """The units of one block: a whole heading; the `parts` of a block without sentences; otherwise its sentences."""
     if block.kind in _NO_SENTENCES:
         return list(block.parts) or [(block.start, block.end)]
     return [(block.start + start, block.start + end) for start, end in split(text[block.start : block.end])]
 
 
 def line_starts(text: str) -> list[int]:
-    """Where the lines of a text begin, and last its end: lines as Markdown and editors count them."""
+    """The starts of the lines of a text, then its end; lines as Markdown and editors count them."""
     return [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
 
 
 @cache
 def block_parser(*without: str) -> MarkdownIt:
-    """CommonMark with tables, blocks only: what is inside a paragraph does not matter here, and costs most.
+    """CommonMark with tables, without inline parsing, which is not needed here and costs most.
 
     Args:
-        without: rules of `markdown-it-py` that are left out, by name; what they would find is paragraphs then.
+        without: names of rules of `markdown-it-py` to leave out; their text becomes paragraphs.
     """
     parser = MarkdownIt("commonmark", {"maxNesting": 10 * _MAX_NESTING}).enable("table").disable(list(without))
     parser.core.ruler.enableOnly(["normalize", "block"])
@@ -189,7 +189,7 @@ def block_parser(*without: str) -> MarkdownIt:
 
 
 def _read_line_too_deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A block rule: below the nesting that we follow, a line is a paragraph."""
+    """A block rule: below our limit of nesting, a line is a paragraph."""
     if silent or state.level < _MAX_NESTING:
         return False
     state.line = start + 1
@@ -204,12 +204,12 @@ def _read_line_too_deep(state: StateBlock, start: int, end: int, silent: bool) -
 def _parse(text: str, start: int) -> list[Token]:
     source = text[start:]
     if source.startswith(BYTE_ORDER_MARK):
-        source = " " + source[1:]  # else "# Title" behind it would be no heading
+        source = " " + source[1:]  # otherwise "# Title" after it would not be a heading
     return block_parser().parse(source)
 
 
 def _top_level(tokens: Sequence[Token]) -> Iterator[list[Token]]:
-    """The tokens of one block after the other, what is inside included."""
+    """The tokens of each block, including those inside it."""
     block: list[Token] = []
     for token in tokens:
         if token.level == 0 and token.nesting >= 0 and block:
@@ -243,7 +243,7 @@ def _block(
 
 
 def _inner_lines(tokens: Sequence[Token]) -> list[int]:
-    """First lines of what a list or quotation consists of, at the first depth where it is more than one thing."""
+    """First lines of the parts of a list or quotation, at the first depth with more than one part."""
     for depth in range(1, _MAX_NESTING):
         inside = [token for token in tokens if token.level == depth and token.nesting >= 0 and token.type != "inline"]
         lines = sorted({token.map[0] for token in inside if token.map})
@@ -253,7 +253,7 @@ def _inner_lines(tokens: Sequence[Token]) -> list[int]:
 
 
 def _title(text: str, start: int, end: int) -> Span:
-    """The words of a heading `## words ##`, whose closing marks count as such only after a space."""
+    """The words of a heading `## words ##`; closing marks count only after a space."""
     line = text[start:end].rstrip("\r\n \t")
     words = line.lstrip(BYTE_ORDER_MARK + " \t").lstrip("#")
     open_end = words.rstrip("#")
@@ -274,7 +274,8 @@ def _words(text: str, start: int, end: int) -> Span:
 def end_of_front_matter(text: str, starts: Sequence[int]) -> int:
     """Number of lines of YAML or TOML at the beginning, 0 if there is none.
 
-    Two rules with text between them look like it; so the first line inside, comments aside, has to begin with a key.
+    Two rules with text between them look the same, so the first line inside, apart from comments, must begin with a
+    key.
     """
     lines = (text[start:end].rstrip() for start, end in zip(starts, starts[1:], strict=False))
     ends = _FENCES.get(next(lines).removeprefix(BYTE_ORDER_MARK))

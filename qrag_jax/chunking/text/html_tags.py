@@ -1,6 +1,6 @@
-"""HTML in a text that is none: its tags, comments, scripts and styles as spans; they mark up what is read, or hide it.
+"""HTML in other text: spans of its tags, comments, scripts and styles, which are not text to read.
 
-Known elements only: `<key>`, `List<String>` and `<a@b.org>` are text. What stands in code is text too.
+Only known elements count: `<key>`, `List<String>` and `<a@b.org>` are text. Tags in code are text too.
 """
 
 import re
@@ -26,14 +26,14 @@ _HTML = re.compile(
 _ENDS = {name: re.compile(rf"</{name}\s*>", re.I) for name in ("script", "style")}
 _TICKS = re.compile(r"`+")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+$")
-_FILLER = "\ufffd"  # a character of text to a parser of Markdown, and neither letter nor white space
+_FILLER = "\ufffd"  # a Markdown parser reads it as text; it is neither letter nor white space
 
 
 def find_tags(text: str, code: Sequence[Span] = ()) -> list[Span]:
-    """Spans of tags, and of comments, scripts and styles with what they hold, in order.
+    """Spans of tags, and of comments, scripts and styles with their contents, in order.
 
     Args:
-        code: blocks of code in it, in order; what begins in one of them, or in code inside of a line, is none.
+        code: blocks of code in it, in order; tags that begin there or in inline code are text.
     """
     if "<" not in text or not _HTML.search(text):
         return []
@@ -57,7 +57,7 @@ def find_tags(text: str, code: Sequence[Span] = ()) -> list[Span]:
 
 
 def without(text: str, spans: Sequence[Span], filler: str = " ") -> str:
-    """The text with spans blank, as long as it was; ends of lines stay."""
+    """The text with spans replaced by blanks of the same length; line ends stay."""
     parts, done = [], 0
     for start, end in spans:
         parts += [text[done:start], re.sub(r"[^\r\n]", filler, text[start:end])]
@@ -66,16 +66,16 @@ def without(text: str, spans: Sequence[Span], filler: str = " ") -> str:
 
 
 def masked(text: str, tags: Sequence[Span]) -> str:
-    """What a parser of Markdown reads in the place of a text, character for character: lines of tags alone are blank.
+    """The text for a Markdown parser, character for character: lines with only tags are blank.
 
-    Elsewhere a filler stands for tags: blanks at the beginning of a line would make code of what follows.
+    Other tags become a filler, because blanks at the beginning of a line would turn the rest into code.
     """
     lines = zip(*(_LINE.findall(without(text, tags, filler)) for filler in (" ", _FILLER)), strict=True)
     return "".join(empty if not empty.strip() else other for empty, other in lines)
 
 
 def _end(text: str, kind: str, start: int) -> int:
-    """Where a comment, script or style ends; -1 where it does not."""
+    """The end of a comment, script or style; -1 if it has none."""
     if kind == "comment":
         found = text.find("-->", start)
         return found + 3 if found >= 0 else -1

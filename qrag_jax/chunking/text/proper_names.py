@@ -1,4 +1,4 @@
-"""Names in texts: their normal form, where a known name stands, and which words a text itself writes as names."""
+"""Names in text: their normal form, the places of known names, and the names that a text itself writes."""
 
 import re
 import unicodedata
@@ -10,32 +10,32 @@ from qrag_jax.types import Span
 
 Name = tuple[str, ...]  # the normal form: words in lower case
 
-# Characters of scripts that are written without blanks, for a set of a pattern: each counts as a word.
+# Characters of scripts without blanks, for a character class: each counts as a word.
 UNSPACED = (
     "\u0e00-\u0eff"  # Thai, Lao
     "\u1000-\u109f\u1780-\u17ff"  # Myanmar, Khmer
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # Hiragana, Katakana
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
-# Vowels and tones of these scripts that are marks on a letter; the voice marks of kana.
+# Vowels and tones of these scripts that are marks on a letter, and the voice marks of kana.
 _MARKS = (
     "\u3099\u309a\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece"
     "\u102b-\u103e\u1056-\u1059\u17b4-\u17d3"
 )
-# Accents may be characters of their own, as in file names of macOS; underscores stand around words in Markdown.
+# Accents may be separate characters, as in file names of macOS; Markdown puts underscores around words.
 _WORD = re.compile(
     rf"(?=[{UNSPACED}])[^\W_][{_MARKS}]*|(?![{UNSPACED}])[^\W_](?:(?![{UNSPACED}])[^\W_]|[\u0300-\u036f])*"
 )
-# "Mercury (planet)" is named as "Mercury". Begins at the first of many blanks: from each one takes the square of them.
+# "Mercury (planet)" is also called "Mercury". Starts at the first of many blanks: otherwise it takes quadratic time.
 _WHICH_ONE = re.compile(r"(?<!\s)\s*[(\uff08][^()\uff08\uff09]*[)\uff09]\s*$")
-# Small words inside of a name, never at its ends.
+# Small words inside a name, never at its ends.
 _BETWEEN = frozenset(("of", "the", "de", "la", "le", "von", "van", "der", "di", "du"))
-_TOUCHING = frozenset((" ", "-", "\u2019", "'", ". "))  # what may stand between two words of a name ("J. R. Smith")
-MAX_WORDS = 12  # a title of more words is a sentence, and named by nobody word for word
+_TOUCHING = frozenset((" ", "-", "\u2019", "'", ". "))  # allowed between two words of a name ("J. R. Smith")
+MAX_WORDS = 12  # a longer title is a sentence, and nobody writes it word for word
 
 
 class Word(NamedTuple):
-    """A word of a text, normalised, and where it stands; a tuple, as there are as many as words in all documents."""
+    """A word of a text, normalised, with its place; a tuple, because there is one for each word of all documents."""
 
     text: str
     span: Span
@@ -43,7 +43,7 @@ class Word(NamedTuple):
 
 
 def find_words(text: str) -> list[Word]:
-    """Words between blanks and punctuation, in order; of a script without blanks each character (`UNSPACED`)."""
+    """Words between blanks and punctuation, in order; in scripts without blanks, each character (`UNSPACED`)."""
     return [
         Word(_normal(found[0]), found.span(), found[0][0].isupper() or found[0][0].isdigit())
         for found in _WORD.finditer(text)
@@ -51,42 +51,41 @@ def find_words(text: str) -> list[Word]:
 
 
 def without_bracket(name: str) -> str:
-    """A name without what stands in brackets at its end, which tells it from others of its kind."""
+    """A name without brackets at its end, which distinguish it from others of the same name."""
     return _WHICH_ONE.sub("", name)
 
 
 def normal_name(name: str, min_chars: int = 4) -> Name | None:
-    """The normal form of a name: words in lower case (NFKC), without what stands in brackets at its end.
+    """The normal form of a name: words in lower case (NFKC), without brackets at its end.
 
     Returns:
-        None where it has fewer than `min_chars` letters and digits, or more than `MAX_WORDS` words.
+        None if it has fewer than `min_chars` letters and digits, or more than `MAX_WORDS` words.
     """
     words = tuple(_normal(word) for word in _WORD.findall(without_bracket(name) or name))
     return words if sum(map(len, words)) >= min_chars and len(words) <= MAX_WORDS else None
 
 
 def is_term(name: str) -> bool:
-    """Whether a name has a word in lower case, as "Rain gauge" or "place of birth"; small words of names are none."""
+    """Whether a name has a word in lower case, such as "Rain gauge" or "place of birth"; small words do not count."""
     return any(not word.is_capital and word.text not in _BETWEEN for word in find_words(without_bracket(name) or name))
 
 
 class NameFinder:
-    """Finds known names in texts: at each word the longest one, and none inside of another.
+    """Finds known names in text: at each word the longest one, and none inside another.
 
-    A name of one word counts only where it has a capital letter or a digit in front, as "Heat" but not "heat"; one of
-    several where one of them has, or is of a script without capitals: "the Family" but not "the family". Terms of
-    several words count in lower case too, as "rain gauge". Takes time in proportion to the text, whatever the number of
-    names.
+    A name of one word needs a capital letter or digit at its start: "Heat" but not "heat". A name of several words
+    needs that in one of them, or a script without capitals: "the Family" but not "the family". Terms of several words
+    also count in lower case: "rain gauge". Time is proportional to the text, whatever the number of names.
 
     Args:
-        terms: of these, those that are terms (`is_term`).
+        terms: the names that are terms (`is_term`).
     """
 
     def __init__(self, names: Iterable[Name], terms: Iterable[Name] = ()):
         lengths: defaultdict[Name, set[int]] = defaultdict(set)
         self._names, self._terms = frozenset(names), frozenset(terms)
         for name in self._names:
-            lengths[name[:2]].add(len(name))  # by two words: so many names begin with "the"
+            lengths[name[:2]].add(len(name))  # by two words, because many names begin with "the"
         self._lengths = {begin: sorted(found, reverse=True) for begin, found in lengths.items()}
         self._firsts = frozenset(name[0] for name in self._names)
 
@@ -112,13 +111,13 @@ class NameFinder:
 
 
 def written_names(sentence: str, words: Sequence[Word]) -> Iterator[Name]:
-    """Runs of words that a sentence writes as a name: each with a capital letter, small words of names between.
+    """Runs of words that a sentence writes as a name: each has a capital letter, apart from small words between.
 
-    The first word has its capital for being that, so it is no name alone or with a number; nor are numbers.
+    The first word of a sentence always has a capital, so it is not a name alone or with a number; nor are numbers.
 
     Args:
-        sentence: that the words are of.
-        words: of `find_words`.
+        sentence: that contains the words.
+        words: from `find_words`.
     """
     runs: list[list[Word]] = []
     for word in words:

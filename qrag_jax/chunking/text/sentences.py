@@ -1,17 +1,15 @@
-"""Sentence borders as exact character offsets, over `sentencex` with its known defects guarded.
+"""Sentence borders as exact character offsets, from `sentencex` or another library, with guards for their defects.
 
-The guards, each tested: the text is split on blank lines first (the library loses a blank line at the inner borders of
-long texts); white space outside ASCII is handed over as plain spaces and lone surrogates as U+FFFD, both one character
-for one (it panics on some texts with U+3000 and refuses surrogates); whatever it leaves out becomes a sentence of its
-own; if it still panics, a plain rule takes over for that paragraph; a quotation mark or bracket stays with what it
-closes or opens; a point between digits ends nothing, full-width ones included. All but the panic are `split_guarded`,
-which other libraries share (`chunking/text/sentences.py`).
+The guards, each tested: text is split at blank lines first (the library loses a blank line at the inner borders of long
+texts). White space outside ASCII is replaced by spaces and lone surrogates by U+FFFD, one character for one (the
+library panics on some texts with U+3000 and refuses surrogates). Text that it leaves out becomes a separate sentence.
+If it still panics, a plain rule is used for that paragraph. A quotation mark or bracket stays with what it closes or
+opens. A point between digits, also a full-width one, ends nothing. `split_guarded` applies all of these except the
+panic to any library.
 
-Sentence splitters by name: `sentencex`, which comes with this package, or NLTK or spaCy where the user has them.
-
-Whatever the library, the spans keep the promise of `chunking/text/sentences.py:split_sentences`, and nothing is ever
-downloaded: NLTK's Punkt runs on the abbreviations that it is given instead of a trained model, spaCy on an empty
-pipeline with its rule for punctuation.
+The libraries are `sentencex`, which comes with this package, and NLTK and spaCy if installed. All give the guarantees
+of `split_sentences`, and nothing is ever downloaded: NLTK's Punkt uses the given abbreviations instead of a trained
+model, and spaCy an empty pipeline with its rule for punctuation.
 """
 
 import importlib
@@ -29,12 +27,12 @@ from qrag_jax.types import Span, UsageError
 # One paragraph -> offsets where it may be cut; they need not be sorted, distinct or inside.
 FindCuts = Callable[[str], Iterable[int]]
 
-# Two line ends with nothing between them; the groups are atomic, or CR LF would be two.
+# Two line ends with nothing between them; the groups are atomic, otherwise CR LF would count as two.
 BLANK_LINE = re.compile(r"(?>\r\n|[\n\r\u2029])[^\S\n\r\u2029]*(?>\r\n|[\n\r\u2029])\s*")
 LINE_BORDER = re.compile(r"[\n\r\v\f\x85\u2028\u2029]")
 _PIECE = 5_000  # characters that a library reads at a time
 _WIDE_SPACE = re.compile(r"[^\S\x20\t\n\r]")
-# Ends of sentences that are nothing else: of East Asian text, Arabic and Urdu, and Devanagari.
+# Characters that only end sentences: in East Asian text, Arabic and Urdu, and Devanagari.
 _ENDS = "\u3002\uff01\uff1f\uff61" + "\u061f\u06d4" + "\u0964\u0965"
 _CLOSERS = ")]\u201d\u2019\u300d\u300f\u3011\u3015\u3009\u300b\uff09\uff3d\uff5d\uff63"
 _OPENERS = "\u201e\u201c\u2018\u300c\u300e\u3010\u3014\u3008\u300a\uff08\uff3b\uff5b\uff62"
@@ -47,19 +45,19 @@ _WIDE_STOP = re.compile(rf"[{_ENDS}][{_ENDS}{re.escape(_CLOSERS)}]*")
 def split_sentences(text: str, language: str = "en") -> list[Span]:
     """Sentences of `text` as half-open character offsets, in order and not overlapping.
 
-    `text[start:end]` has no outer white space and is never empty; every character that is not white space lies in
-    exactly one span. A blank line always ends a sentence.
+    `text[start:end]` has no outer white space and is never empty; every character that is not white space is in exactly
+    one span. A blank line always ends a sentence.
 
     Args:
         text: any string, lone surrogates included.
-        language: ISO 639-1 code for abbreviations; an unknown one falls back inside `sentencex` to its default rules.
+        language: ISO 639-1 code for abbreviations; `sentencex` uses default rules for an unknown one.
     """
     find_cuts = lambda paragraph: _sentencex_cuts(paragraph, language)  # noqa: E731
     return split_guarded(text, lambda paragraph: cuts_by_pieces(paragraph, find_cuts))
 
 
 def split_guarded(text: str, find_cuts: FindCuts) -> list[Span]:
-    """Sentences of `text` by any rule for one paragraph, with what `split_sentences` promises.
+    """Sentences of `text` by any rule for one paragraph, with the guarantees of `split_sentences`.
 
     Args:
         text: any string, lone surrogates included.
@@ -76,10 +74,10 @@ def split_guarded(text: str, find_cuts: FindCuts) -> list[Span]:
 
 
 def cuts_by_pieces(paragraph: str, find_cuts: FindCuts) -> Iterator[int]:
-    """The cuts that a rule finds in one piece of a paragraph after the other, each from the last cut of the one before.
+    """The cuts of a rule in successive pieces of a paragraph, each from the last cut of the piece before.
 
-    Libraries take the square of a paragraph's length (`sentencex` where there are no spaces, or quotation marks only),
-    or give up (NLTK after 5 seconds, which a megabyte takes).
+    Some libraries take quadratic time (`sentencex` without spaces, or with only quotation marks) or give up (NLTK after
+    5 seconds, which a megabyte takes).
     """
     begin = 0
     while begin < len(paragraph):
@@ -90,7 +88,7 @@ def cuts_by_pieces(paragraph: str, find_cuts: FindCuts) -> Iterator[int]:
 
 
 def wide_cuts(paragraph: str) -> Iterator[int]:
-    """Offsets after the ends of sentences that are not written in ASCII, with the quotation marks behind them."""
+    """Offsets after the ends of sentences that are not written in ASCII, with their closing quotation marks."""
     return (match.end() for match in _WIDE_STOP.finditer(paragraph))
 
 
@@ -108,7 +106,7 @@ def _paragraphs(text: str) -> Iterator[Span]:
 def _sentencex_cuts(paragraph: str, language: str) -> Iterable[int]:
     try:
         borders = sentencex.get_sentence_boundaries(language, paragraph)  # pyright: ignore[reportAttributeAccessIssue]
-    except BaseException as error:  # pyo3's PanicException is no Exception and cannot be imported
+    except BaseException as error:  # pyo3's PanicException is not an Exception and cannot be imported
         if type(error).__name__ != "PanicException":
             raise
         return [match.end() for match in _PLAIN_STOP.finditer(paragraph)]
@@ -116,10 +114,10 @@ def _sentencex_cuts(paragraph: str, language: str) -> Iterable[int]:
 
 
 def _beside_quotes(paragraph: str, cut: int) -> int:
-    """The cut behind marks that close what is before it, and before marks that open what follows.
+    """The cut after marks that close the text before it, and before marks that open the text after it.
 
-    Marks are told by what stands beside them: German closes with the mark that English opens with, and ASCII has one
-    for both. So a mark closes if no blank stands before it, and opens if none stands behind it.
+    The surrounding blanks decide, because German closes with the mark that English opens with, and ASCII has one mark
+    for both. A mark closes if no blank is before it, and opens if none is after it.
     """
     if not paragraph[cut - 1].isspace():
         while cut < len(paragraph) and paragraph[cut] in _CLOSERS:
@@ -130,7 +128,7 @@ def _beside_quotes(paragraph: str, cut: int) -> int:
     return cut
 
 
-# Punkt without a model takes "Dr." for the end of a sentence. It wants them in lower case and without the last dot.
+# Without a model, Punkt ends a sentence at "Dr.". It needs abbreviations in lower case and without the last dot.
 ABBREVIATIONS: tuple[str, ...] = (
     *("mr", "mrs", "ms", "dr", "prof", "rev", "hon", "st", "sr", "jr", "gen", "col", "capt", "lt", "sgt"),
     *("vs", "etc", "e.g", "i.e", "cf", "al", "fig", "figs", "eq", "no", "nos", "vol", "pp", "ed", "inc", "ltd", "co"),
@@ -140,11 +138,11 @@ ABBREVIATIONS: tuple[str, ...] = (
 def make_splitter(
     name: str = "sentencex", language: str = "en", abbreviations: Sequence[str] = ABBREVIATIONS
 ) -> SplitSentences:
-    """A function from a text to its sentences.
+    """Makes a function from a text to its sentences.
 
     Args:
-        name: the library, one of `SPLITTERS`. `nltk` and `spacy` are imported here, not before.
-        language: ISO 639-1 code. `nltk` has only its abbreviations to know a language by, so the code is not used.
+        name: the library, one of `SPLITTERS`. `nltk` and `spacy` are imported only here.
+        language: ISO 639-1 code; `nltk` ignores it and uses only abbreviations.
         abbreviations: for `nltk`: in lower case, without the last dot.
     """
     if name == "sentencex":
@@ -157,7 +155,7 @@ def make_splitter(
 
 
 def _guarded(find_starts: FindCuts) -> SplitSentences:
-    """Neither library cuts text without spaces: it is cut after the full stops of its script as well."""
+    """Also cuts text without spaces after the full stops of its script, which neither library does."""
     return lambda text: split_guarded(
         text, lambda paragraph: {*cuts_by_pieces(paragraph, find_starts), *wide_cuts(paragraph)}
     )
@@ -175,7 +173,7 @@ def _spacy_starts(language: str) -> FindCuts:
     spacy = _imported("spacy", "spacy")
     try:
         pipeline = spacy.blank(language)
-    except ImportError as error:  # spaCy's way to say that it, or a package that it needs, has no such language
+    except ImportError as error:  # spaCy raises this if it, or a package that it needs, lacks the language
         raise UsageError(f"splitter 'spacy': language {language!r}: {error}") from error
     pipeline.add_pipe("sentencizer")
 

@@ -1,7 +1,4 @@
-"""Spans of a text: what is blank in them, what is left without the blank ends, what joins them.
-
-One text from many pieces, with the place of each.
-"""
+"""Spans of a text: stripping and joining them, and joining many pieces into one text with the place of each."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,18 +10,18 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def readable(text: str) -> str:
-    """The text with lone surrogates as U+FFFD, one character for one: no tokenizer and no file takes them."""
+    """The text with lone surrogates as U+FFFD, one for one, because tokenizers and files refuse surrogates."""
     return _SURROGATE.sub("\ufffd", text)
 
 
 def is_blank(text: str, start: int, end: int) -> bool:
-    """Whether `text[start:end]` is nothing but white space; stops at the first other character and copies nothing."""
+    """Whether `text[start:end]` is only white space; stops at the first other character and copies nothing."""
     found = _BLANK.match(text, start, end)
     return found is None or found.end() >= min(end, len(text))
 
 
 def strip_span(text: str, start: int, end: int) -> Span | None:
-    """`[start, end)` without outer white space; None where nothing is left."""
+    """`[start, end)` without outer white space; None if nothing is left."""
     piece = text[start:end]
     body = piece.strip()
     first = start + len(piece) - len(piece.lstrip())
@@ -32,13 +29,13 @@ def strip_span(text: str, start: int, end: int) -> Span | None:
 
 
 def cut_text(text: str, cuts: Sequence[int]) -> list[Span]:
-    """The pieces between neighbouring cuts without outer white space, blank ones left out."""
+    """The pieces between neighbouring cuts without outer white space; blank ones are left out."""
     pieces = (strip_span(text, start, end) for start, end in zip(cuts, cuts[1:], strict=False))
     return [piece for piece in pieces if piece]
 
 
 def join_spans(text: str, spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Ordered spans, those with only blank space between them as one."""
+    """Ordered spans; those with only blank space between them are joined."""
     joined: list[Span] = []
     for start, end in spans:
         if joined and is_blank(text, joined[-1][1], start):
@@ -51,7 +48,7 @@ def join_spans(text: str, spans: Iterable[Span]) -> tuple[Span, ...]:
 def join_pieces(pieces: Sequence[str], gaps: Sequence[str] | str = " ") -> tuple[str, tuple[Span, ...]]:
     """The stripped pieces with a gap between neighbours, and the half-open character offsets of each.
 
-    `text[start:end] == piece.strip()` for every piece; the gaps are all that lies between the spans.
+    `text[start:end] == piece.strip()` for every piece; only the gaps are between the spans.
 
     Args:
         pieces: at least one; the white space at the ends of each is dropped.
@@ -60,7 +57,7 @@ def join_pieces(pieces: Sequence[str], gaps: Sequence[str] | str = " ") -> tuple
     between = [gaps] * (len(pieces) - 1) if isinstance(gaps, str) else list(gaps)
     if not pieces or len(between) != len(pieces) - 1:
         raise InputError(
-            f"{len(pieces)} pieces and {len(between)} gaps: join at least one piece, with one gap fewer than pieces"
+            f"{len(pieces)} pieces and {len(between)} gaps; give at least one piece, and one gap fewer than pieces"
         )
     parts: list[str] = []
     spans: list[Span] = []
@@ -68,7 +65,7 @@ def join_pieces(pieces: Sequence[str], gaps: Sequence[str] | str = " ") -> tuple
     for index, (piece, gap) in enumerate(zip(pieces, ["", *between], strict=True)):
         stripped = piece.strip()
         if not stripped:
-            raise InputError(f"piece {index} of {len(pieces)} is blank: leave it out before joining")
+            raise InputError(f"piece {index} of {len(pieces)} is blank; leave it out before joining")
         start = end + len(gap)
         end = start + len(stripped)
         parts += [gap, stripped]

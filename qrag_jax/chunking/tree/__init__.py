@@ -1,1 +1,1 @@
-"""The chunk tree: what a valid one is, how one is made, kept and read."""
+"""The chunk tree: its rules, how it is built, stored and used."""

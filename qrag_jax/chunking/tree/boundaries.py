@@ -1,9 +1,9 @@
-"""Points: the sentences with which the parts of a document begin, each with its level; sources of points share this.
+"""Boundaries (points): the first sentences of the parts of a document, each with its level; and sources of them.
 
-A part of level k begins at its point and goes on to the next point of level k or less
-(`chunking/tree/build.py:tree_from_points` makes the tree). Sentence 0 begins the document also without a point.
+A part of level k begins at its boundary and goes on to the next boundary of level k or less
+(`chunking/tree/build.py:tree_from_points` makes the tree). Sentence 0 always begins the document.
 
-Points out of strategies that cut a text flat, and at equal lengths: what a source of points is compared with.
+Some sources are baselines: the borders of flat strategies, and parts of equal lengths.
 """
 
 import re
@@ -19,16 +19,16 @@ from qrag_jax.chunking.text.sentences import BLANK_LINE, LINE_BORDER
 from qrag_jax.types import InputError, UsageError
 
 Point = tuple[int, int]  # (sentence from 0, level from 1)
-# Texts -> the points of each, by sentence, at most one a sentence (`checked_points`). Many texts a call, so that a
-# model can read them together.
+# Texts -> the boundaries of each, by sentence, at most one for each sentence (`checked_points`). A call has many texts,
+# so a model can read them together.
 PredictPoints = Callable[[Sequence[SentenceText]], list[list[Point]]]
 
 
 class TextFault(InputError):
-    """A source has no points of a text, and says which text it is by its place: who asked knows the name.
+    """A source found no boundaries for a text. The error has the text's position; the caller knows its name.
 
     Attributes:
-        place: among the texts of the call.
+        place: position among the texts of the call.
     """
 
     def __init__(self, message: str, place: int):
@@ -43,7 +43,7 @@ _AFTER_CLOSING = "\"')]}*_\u201d\u2019\u300d\u300f\uff09"
 
 
 def checked_points(points: Sequence[Point], num_sentences: int, where: str) -> list[Point]:
-    """The points of one text as a source gave them, checked.
+    """The boundaries of one text from a source, checked.
 
     Args:
         where: the document and source, for errors.
@@ -52,19 +52,19 @@ def checked_points(points: Sequence[Point], num_sentences: int, where: str) -> l
     for number, (sentence, level) in enumerate(points):
         fault = f"{where}: points[{number}] ({sentence}, {level})"
         if not 0 <= sentence < num_sentences:
-            raise InputError(f"{fault}: there are {num_sentences} sentences, from 0")
+            raise InputError(f"{fault}: there are only {num_sentences} sentences, counted from 0")
         if sentence <= before:
             raise InputError(
-                f"{fault}: comes after sentence {before}: give points in the order of the text, one a sentence"
+                f"{fault}: comes after sentence {before}; give points in the order of the text, one for each sentence"
             )
         if level < 1:
-            raise InputError(f"{fault}: levels count from 1, the document is 0")
+            raise InputError(f"{fault}: levels start at 1, because the document is 0")
         before = sentence
     return list(points)
 
 
 def predict_checked(predict: PredictPoints, texts: Sequence[SentenceText], names: Sequence[str]) -> list[list[Point]]:
-    """The points of each text by a source, checked: it may come from outside.
+    """The boundaries of each text from a source, checked because the source may be custom.
 
     Args:
         names: of the texts, for errors.
@@ -74,21 +74,21 @@ def predict_checked(predict: PredictPoints, texts: Sequence[SentenceText], names
     except TextFault as error:
         raise InputError(str(error), file=names[error.place]) from error
     if len(given) != len(texts):
-        raise InputError(f"source of points: {len(given)} lists for {len(texts)} texts: give one for each")
+        raise InputError(f"source of points: {len(given)} lists for {len(texts)} texts; return one for each")
     rows = zip(given, texts, names, strict=True)
     return [checked_points(points, len(text), name) for points, text, name in rows]
 
 
 def predict_at_once(predict: PredictPoints, texts: Sequence[SentenceText], names: Sequence[str]) -> PredictPoints:
-    """A source that has read all of these texts together, and gives the points of any of them again."""
+    """A source that reads all of these texts together now, and later returns the boundaries of any of them."""
     known = dict(zip(texts, predict_checked(predict, texts, names), strict=True))
     return lambda wanted: [known[text] for text in wanted]
 
 
 def starts_paragraph(text: SentenceText) -> Bool[np.ndarray, " sentences"]:
-    """Which sentences begin a paragraph: the first one, and those behind a blank line.
+    """Which sentences begin a paragraph: the first one, and those after a blank line.
 
-    Where no blank line stands between any two sentences, those behind a line break.
+    If no blank line is between any two sentences, those after a line break.
     """
     ends = [end for _, end in text.sentences[:-1]]
     gaps = [text.text[end:start] for end, (start, _) in zip(ends, text.sentences[1:], strict=True)]
@@ -97,17 +97,17 @@ def starts_paragraph(text: SentenceText) -> Bool[np.ndarray, " sentences"]:
 
 
 def no_points(texts: Sequence[SentenceText]) -> list[list[Point]]:
-    """None at all: what a method has to beat."""
+    """No boundaries: the baseline."""
     return [[] for _ in texts]
 
 
 def paragraph_points(texts: Sequence[SentenceText]) -> list[list[Point]]:
-    """Every start of a paragraph but the first, level 1 (`starts_paragraph`)."""
+    """Every start of a paragraph except the first, level 1 (`starts_paragraph`)."""
     return [[(i, 1) for i in np.flatnonzero(starts_paragraph(text)).tolist() if i] for text in texts]
 
 
 def heading_points(texts: Sequence[SentenceText]) -> list[list[Point]]:
-    """The sections of Markdown: a point where a heading's words stand in a sentence, levels by `section_levels`."""
+    """The Markdown sections: a boundary at the sentence with a heading's words, levels by `section_levels`."""
     return [_heading_points(text) for text in texts]
 
 
@@ -128,13 +128,13 @@ def _heading_points(text: SentenceText) -> list[Point]:
 def section_levels(written: Sequence[int], titles: Sequence[str], *, opens: bool) -> list[int]:
     """The levels of a document's headings, in order, from 1; 0 is the title of the document.
 
-    - The heading that opens the text is the document's title where every other one is deeper.
-    - Where all others are written at one level, numbers say more: "2.1 Data" is one deeper than "2 Method".
-    - A level is one more than that of the section around it, so written 1, 4, 2 are 1, 2, 2: no level is left out.
+    - The first heading is the document's title if it opens the text and all others are deeper.
+    - If all others have one written level, numbers decide: "2.1 Data" is one deeper than "2 Method".
+    - A level is one more than that of the section around it, so written 1, 4, 2 become 1, 2, 2: none is skipped.
 
     Args:
         written: marks of each heading, from 1.
-        opens: the first heading is the first thing that the text says.
+        opens: the text begins with the first heading.
     """
     has_title = opens and all(level > written[0] for level in written[1:])
     rest = list(written[has_title:])
@@ -150,7 +150,7 @@ def section_levels(written: Sequence[int], titles: Sequence[str], *, opens: bool
 
 
 def _parts_of_number(title: str) -> int:
-    """2 of "2.1 Data", 1 of "2 Method" and of "Method"."""
+    """2 for "2.1 Data", 1 for "2 Method" and for "Method"."""
     number = _NUMBER.match(title)
     return 1 if number is None else number[1].count(".") + 1
 
@@ -177,9 +177,9 @@ def _looks_like_heading(text: SentenceText, number: int) -> bool:
 
 
 def strategy_points(strategy: Strategy) -> PredictPoints:
-    """The borders of a strategy that groups whole sentences as points of level 1.
+    """The borders of a strategy that groups whole sentences, as boundaries of level 1.
 
-    Where groups are not contiguous, as clusters may be, a point stands wherever two neighbours are in different ones.
+    If groups are not contiguous, as for clusters, a boundary is wherever two neighbours are in different ones.
     """
     return lambda texts: [_borders(text, strategy) for text in texts]
 
@@ -191,9 +191,9 @@ def _borders(text: SentenceText, strategy: Strategy) -> list[Point]:
 
 
 def equal_points(num_sentences: int) -> PredictPoints:
-    """A point of level 1 after every so many sentences."""
+    """A boundary of level 1 after every `num_sentences` sentences."""
     if num_sentences < 1:
-        raise UsageError(f"num_sentences {num_sentences}: a part has at least 1 sentence")
+        raise UsageError(f"num_sentences {num_sentences}: give at least 1")
 
     def predict(texts: Sequence[SentenceText]) -> list[list[Point]]:
         return [[(i, 1) for i in range(num_sentences, len(text), num_sentences)] for text in texts]

@@ -1,12 +1,11 @@
-"""Chunk trees from what is known of a document's parts: headings, or (sentence, level) points.
+"""Builds chunk trees from headings, or from (sentence, level) boundaries.
 
-A part of level k begins at its point and goes on to the next point of level k or less, so deeper ones nest in it. All
-builders give the normal form of `chunking/tree/tree.py`:
+A part of level k begins at its boundary and goes on to the next boundary of level k or less, so deeper ones nest in it.
+All builders give the normal form of `chunking/tree/tree.py`:
 
-- text of a part before its first subpart becomes a leaf beside the subparts; a part without text is left out;
-- unary chains are collapsed: an only child takes its parent's place, and the node keeps the parent's level, so that
-  siblings stay equal and the root stays 0;
-- siblings of different levels (a level 3 before the first level 2) all get the least of them.
+- text of a part before its first subpart becomes a leaf next to the subparts; a part without text is left out;
+- an only child replaces its parent and keeps the parent's level, so siblings stay equal and the root stays 0;
+- siblings of different levels (a level 3 before the first level 2) all get the smallest of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +22,7 @@ from qrag_jax.types import CountTokens, Document, InputError, Span, UsageError
 
 
 class _Draft:
-    """Nodes in preorder on their way to a tree; those with a span hold text, those without text under them vanish."""
+    """Nodes in preorder before the normal form; those with a span have text, and those without text are dropped."""
 
     def __init__(self) -> None:
         self.parent: list[int] = []
@@ -31,7 +30,7 @@ class _Draft:
         self.span: list[Span | None] = []
 
     def add(self, parent: int, level: int | None, span: Span | None = None) -> int:
-        """Appends a node and gives its number."""
+        """Appends a node and returns its number."""
         self.parent.append(parent)
         self.level.append(level)
         self.span.append(span)
@@ -42,21 +41,21 @@ def tree_from_sections(text: SentenceText, sections: Iterable[tuple[int, int]], 
     """The tree of sections that begin at characters, as headings do.
 
     Args:
-        text: of the document; borders need not be those of sentences.
-        sections: (first character, level from 1); any order, equal ones count once. Several levels may begin at one
-            character: a section and its first subsection. What stands before the first section is a leaf.
+        text: of the document; sections may begin inside sentences.
+        sections: (first character, level from 1), in any order; equal ones count once. Several levels may begin at one
+            character: a section and its first subsection. Text before the first section is a leaf.
         document_id: its document.
 
     Raises:
-        InputError: an offset outside the text, a level below 1, or no text but blank space.
+        InputError: an offset is outside the text, a level is below 1, or the text is blank.
     """
     points = sorted(set(sections))
     for place, level in points:
         if not 0 <= place < len(text.text):
-            raise InputError(f"section at {place}: the text has {len(text.text)} characters, from 0", file=document_id)
+            raise InputError(f"section at {place}: not in the text of {len(text.text)} characters", file=document_id)
         if level < 1:
             raise InputError(
-                f"section at {place}: level {level}: levels count from 1, the document is 0", file=document_id
+                f"section at {place}: level {level}: levels start at 1, because the document is 0", file=document_id
             )
     draft = _Draft()
     opened = [draft.add(-1, 0)]
@@ -78,26 +77,30 @@ def tree_from_points(text: SentenceText, points: Iterable[tuple[int, int]], docu
 
     Args:
         text: of the document.
-        points: (sentence from 0, level from 1); sentence 0 begins the document also without one. No points give one
+        points: (sentence from 0, level from 1); sentence 0 always begins the document. Without points the tree is one
             leaf, the whole document.
         document_id: its document.
 
     Raises:
-        InputError: a sentence that is not there, a level below 1, or no sentence at all.
+        InputError: a sentence does not exist, a level is below 1, or there is no sentence.
     """
     points = list(points)
     for sentence, level in points:
         if not 0 <= sentence < len(text):
-            raise InputError(f"point ({sentence}, {level}): there are {len(text)} sentences, from 0", file=document_id)
+            raise InputError(
+                f"point ({sentence}, {level}): there are only {len(text)} sentences, counted from 0", file=document_id
+            )
         if level < 1:
-            raise InputError(f"point ({sentence}, {level}): levels count from 1, the document is 0", file=document_id)
+            raise InputError(
+                f"point ({sentence}, {level}): levels start at 1, because the document is 0", file=document_id
+            )
     return tree_from_sections(text, [(text.sentences[sentence][0], level) for sentence, level in points], document_id)
 
 
 def cap_levels(tree: ChunkTree, most: int) -> ChunkTree:
-    """The tree without the nodes below a level: parents of such become leaves, so deeper splits join again."""
+    """The tree without nodes below a level: their parents become leaves, so deeper splits are joined again."""
     if most < 0:
-        raise UsageError(f"most {most}: levels count from 0, which is the whole document")
+        raise UsageError(f"most {most}: give at least 0, which is the whole document")
     draft, kept = _Draft(), {-1: -1}
     leaves = set(tree.cut(most).tolist())
     for node in np.flatnonzero(tree.level <= most).tolist():
@@ -109,18 +112,18 @@ def cap_levels(tree: ChunkTree, most: int) -> ChunkTree:
 def merge_runs(
     text: SentenceText, points: Sequence[tuple[int, int]], num_tokens: int, count: CountTokens
 ) -> list[tuple[int, int]]:
-    """Points without those at which small neighbouring pieces are joined: what is left makes fewer, fuller leaves.
+    """Leaves out boundaries between small neighbouring pieces, for fewer and larger leaves.
 
-    A piece goes from one point to the next. From the first on, a piece takes up those after it as long as their levels
-    do not fall and all together have at most `num_tokens` tokens; it keeps its own level, so that a section swallows
-    its subsections before its siblings. Text before the first point is a piece of that point's level.
+    A piece goes from one boundary to the next. From the first on, a piece takes in those after it while their levels do
+    not fall and all together have at most `num_tokens` tokens. It keeps its own level, so a section takes in its
+    subsections before its siblings. Text before the first boundary is a piece of that boundary's level.
 
     Args:
-        points: (sentence from 0, level from 1), ascending, one a sentence.
-        num_tokens: most tokens of joined pieces; a piece that has more alone stays as it is.
+        points: (sentence from 0, level from 1), ascending, one for each sentence.
+        num_tokens: most tokens of joined pieces; a larger piece is unchanged.
     """
     if num_tokens < 1:
-        raise UsageError(f"num_tokens {num_tokens}: pieces of no token cannot be joined; leave the merging out")
+        raise UsageError(f"num_tokens {num_tokens}: give at least 1, or leave the merging out")
     if not points:
         return []
     points = list(points) if points[0][0] == 0 else [(0, points[0][1]), *points]
@@ -145,21 +148,21 @@ def merge_runs(
 def refine_leaves(
     tree: ChunkTree, text: SentenceText, max_tokens: int, count: CountTokens, split: SplitSentences
 ) -> ChunkTree:
-    """The tree with every leaf over the budget cut into leaves that keep it, one level deeper.
+    """The tree with every leaf over the size limit cut into smaller leaves, one level deeper.
 
-    Leaves are filled with sentences in order; what is too long itself is cut between words, last between characters
-    (`budget.fit_groups`). Other leaves and all inner nodes stay as they are.
+    Leaves are filled with sentences in order; a sentence that is too long is cut between words, then between characters
+    (`budget.fit_groups`). Other nodes are unchanged.
 
     Args:
         tree: of the text.
-        text: with the sentences between which leaves are cut.
+        text: leaves are cut between its sentences.
         max_tokens: most tokens of a leaf.
-        count: tokens of a text.
-        split: sentences of a piece of text that is no sentence of `text`.
+        count: text -> its tokens.
+        split: a piece of text that is not a sentence of `text` -> its sentences.
 
     Raises:
         UsageError: `max_tokens` is below 1.
-        InputError: a single character has more tokens than that, or the tree is of another text.
+        InputError: a single character has more tokens than that, or the tree belongs to another text.
     """
     check_budget(max_tokens, None)
     count = lambda text, given=count: given(readable(text))  # noqa: E731
@@ -169,11 +172,11 @@ def refine_leaves(
     draft, kept = _Draft(), {-1: -1}
     for node, (parent, level) in enumerate(zip(tree.parent.tolist(), tree.level.tolist(), strict=True)):
         kept[node] = draft.add(kept[parent], level)
-        if node in inside:  # where the leaf fits, its only part takes its place
+        if node in inside:  # if the leaf fits, its only part replaces it
             for part in _parts(tree.document_id, text.text, Group(inside[node], level + 1), max_tokens, count, split):
                 draft.add(kept[node], part.level, (part.spans[0][0], part.spans[-1][1]))
     refined = _normal_tree(draft, tree.document_id)
-    refined.check_document(document)  # `split` comes from outside
+    refined.check_document(document)  # `split` may be custom
     return refined
 
 
@@ -187,7 +190,7 @@ def _parts(
 
 
 def _sentences_of_leaves(tree: ChunkTree, text: SentenceText) -> list[tuple[Span, ...]]:
-    """The sentences of each leaf, those over its borders cut there."""
+    """The sentences of each leaf, cut at its borders."""
     spans = np.array(text.sentences, np.int64).reshape(-1, 2)
     firsts = np.searchsorted(spans[:, 1], tree.start[tree.leaves], side="right").tolist()
     stops = np.searchsorted(spans[:, 0], tree.end[tree.leaves]).tolist()
@@ -200,12 +203,12 @@ def _sentences_of_leaves(tree: ChunkTree, text: SentenceText) -> list[tuple[Span
 
 
 def _normal_tree(draft: _Draft, document_id: str) -> ChunkTree:
-    """Leaves out parts without text and only children, fits spans around leaves, and makes siblings' levels equal."""
+    """Drops parts without text and only children, fits spans around leaves, and makes siblings' levels equal."""
     below = [0 if span is None else 1 for span in draft.span]  # children with text; own text counts as one
     for node in range(len(below) - 1, 0, -1):
         below[draft.parent[node]] += below[node] > 0
     if not below[0]:
-        raise InputError("empty document: leave it out", file=document_id)
+        raise InputError("empty document; leave it out", file=document_id)
     place: dict[int, int] = {}  # draft node -> node of the tree
     kept: list[int] = []
     spans: list[Span | None] = []
@@ -224,7 +227,7 @@ def _normal_tree(draft: _Draft, document_id: str) -> ChunkTree:
 
 
 def _fitted(document_id: str, parents: list[int], levels: Sequence[int | None], spans: list[Span | None]) -> ChunkTree:
-    """The tree of nodes in preorder of which leaves have spans; parents' spans and siblings' levels follow."""
+    """The tree of nodes in preorder; only leaves have spans, and parents' spans and siblings' levels follow."""
     leaves = [node for node, span in enumerate(spans) if span]
     least: dict[int, int] = {}
     for parent, level in zip(parents, levels, strict=True):

@@ -1,9 +1,8 @@
-"""Levels with names: ranges of them, the nodes of a tree that stand for them, and trees that have them all.
+"""Named levels: ranges of them, and the nodes of a tree that represent them.
 
-A level is a number: 0 is the document, larger ones are finer. Its name is that of the parts it has, as of `NAMES`, or
-the most tokens of a span (`size_names`). A node stands for its own level and for those down to the one above its
-children; a leaf stands for all finer ones. So the nodes of any range cover the whole text, whatever levels a document
-lacks.
+A level is a number: 0 is the document, larger ones are finer. Its name is that of its parts, from `NAMES`, or the most
+tokens of a span (`size_names`). A node represents its own level and those down to just above its children; a leaf
+represents all finer ones. So the nodes of any range cover the whole text, whatever levels a document lacks.
 """
 
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ class LevelRange:
         most: the finest.
 
     Raises:
-        UsageError: a level below 0, or the coarsest one is finer than the finest.
+        UsageError: a level is below 0, or the coarsest one is finer than the finest.
     """
 
     least: int
@@ -38,39 +37,39 @@ class LevelRange:
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.most:
             raise UsageError(
-                f"levels {self.least} to {self.most}: count from 0, which is the document, and name the coarser first"
+                f"levels {self.least} to {self.most}: start at 0, which is the document, and give the coarser one first"
             )
 
 
 def size_names(sizes: Sequence[int] = SIZES) -> tuple[str, ...]:
-    """Names of the levels of `size_tree`: document, and then the sizes, which decrease."""
+    """Names of the levels of `size_tree`: document, then the decreasing sizes."""
     return (DOCUMENT, *map(str, sizes))
 
 
 def parse_levels(text: str, names: Sequence[str]) -> LevelRange:
-    """A range as users write it: `section:sentence`, or one name alone.
+    """Parses a range as users write it: `section:sentence`, or one name alone.
 
     Args:
         text: MIN:MAX by names, the coarser first.
         names: of the levels, the coarsest first.
 
     Raises:
-        UsageError: a name that is no level, or the first one is finer than the second.
+        UsageError: a name is not a level, or the first one is finer than the second.
     """
     given = [name.strip() for name in text.split(":")]
     for name in given:
         if name not in names:
-            raise UsageError(f"levels {text!r}: {name!r} is no level; choose of {', '.join(names)}, as {names[-1]!r}")
+            raise UsageError(f"levels {text!r}: {name!r} is not a level; choose from {', '.join(names)}")
     if len(given) > 2:
-        raise UsageError(f"levels {text!r}: one level, or two with a colon between them")
+        raise UsageError(f"levels {text!r}: give one level, or two with a colon between them")
     least, most = names.index(given[0]), names.index(given[-1])
     if least > most:
-        raise UsageError(f"levels {text!r}: {given[0]} is finer than {given[1]}: write {given[1]}:{given[0]}")
+        raise UsageError(f"levels {text!r}: {given[0]} is finer than {given[1]}; write {given[1]}:{given[0]}")
     return LevelRange(least, most)
 
 
 def format_levels(levels: LevelRange, names: Sequence[str]) -> str:
-    """What `parse_levels` reads."""
+    """Formats a range for `parse_levels`."""
     return f"{names[levels.least]}:{names[levels.most]}"
 
 
@@ -85,16 +84,16 @@ def all_ranges(names: Sequence[str]) -> list[LevelRange]:
 
 
 def nodes_in(tree: ChunkTree, levels: LevelRange, num_levels: int) -> Int[np.ndarray, " _"]:
-    """The nodes that stand for a level of a range, in the order of the tree; together they cover the text.
+    """The nodes that represent a level of a range, in the order of the tree; together they cover the text.
 
     Args:
-        tree: of one document. Nodes finer than the last level count as of that.
+        tree: of one document. Nodes finer than the last level count as that level.
     """
     if levels.most >= num_levels:
-        raise UsageError(f"levels {levels.least} to {levels.most}: there are {num_levels}, from 0")
+        raise UsageError(f"levels {levels.least} to {levels.most}: there are only {num_levels}, counted from 0")
     finest = num_levels - 1
     level = np.minimum(tree.level, finest)
-    until = np.full(len(tree), finest)  # the finest level that a node stands for: of leaves all
+    until = np.full(len(tree), finest)  # the finest level that a node represents; for leaves, the finest of all
     inner = np.setdiff1d(np.arange(len(tree)), tree.leaves)
     until[inner] = np.maximum(level[inner], np.minimum(tree.level[inner + 1], finest) - 1)  # its first child follows it
     return np.flatnonzero((level <= levels.most) & (until >= levels.least))

@@ -1,7 +1,7 @@
-"""Trees whose levels have names: section, subsection, paragraph and sentence, or spans of at most so many tokens.
+"""Trees with named levels: section, subsection, paragraph and sentence, or spans of limited token sizes.
 
-By names, every border of a level is one of all finer levels too, so a part that is not divided further stands for these
-(`tree/level_ranges.py:nodes_in`). By sizes, a text is cut into spans of the largest size, each of these into spans of
+With names, every border of a level is also one of all finer levels, so an undivided part represents those too
+(`tree/level_ranges.py:nodes_in`). With sizes, a text is cut into spans of the largest size, each of these into spans of
 the next one, and so on.
 """
 
@@ -33,14 +33,13 @@ def named_tree(
 ) -> ChunkTree:
     """The tree of a text with the levels of `NAMES`.
 
-    - Points of level 1 begin sections, all deeper ones subsections.
-    - What a section says before its first subsection is a subsection too, and so with text before the first section.
-      A heading alone is none: it belongs to what follows it.
-    - Paragraphs are Markdown's blocks, a heading with what follows it; of a text that is one block the lines. The only
-      paragraph of its part, if it has more than 256 tokens, is taken for text without paragraphs: as many sentences in
-      a row as 256 tokens hold are one.
-    - A leaf is a sentence, an item of a list, a row or a line, a heading with what follows it; what is over
-      `max_tokens` is cut finer.
+    - Boundaries of level 1 begin sections, all deeper ones subsections.
+    - Text of a section before its first subsection is a subsection too; likewise text before the first section. A
+      heading alone is none: it belongs to the text after it.
+    - Paragraphs are Markdown's blocks, a heading together with the next block; in a text of one block, its lines. If
+      the only paragraph of a part has more than 256 tokens, the text is taken to have no paragraphs, and runs of
+      sentences of up to 256 tokens are used.
+    - A leaf is a sentence, a list item, a row or a line, with a heading before it; a leaf over `max_tokens` is cut.
 
     Args:
         text: of the document, by `blocks.make_unit_splitter`.
@@ -60,10 +59,10 @@ def named_tree(
 def size_tree(
     text: SentenceText, document_id: str, sizes: Sequence[int], count: CountTokens, split: SplitSentences
 ) -> ChunkTree:
-    """The tree of spans that nest: a node of level k has at most `sizes[k - 1]` tokens.
+    """The tree of nested spans: a node of level k has at most `sizes[k - 1]` tokens.
 
     Sentences are packed in order, as many as fit, first into spans of the largest size, then those of each span into
-    spans of the next. A sentence over a size is cut there between words, last between characters.
+    spans of the next. A sentence over a size is cut between words, then between characters.
 
     Args:
         text: of the document, by `blocks.make_unit_splitter`.
@@ -72,7 +71,7 @@ def size_tree(
     check_sizes(sizes)
     cut, size = make_block_splitter(split), lambda piece: count(readable(piece))
     units = join_heading_units(text).sentences
-    groups = [Group(units)] if units else []  # of blank text, which `_nested` refuses
+    groups = [Group(units)] if units else []  # none for blank text, which `_nested` refuses
     borders: dict[int, int] = {}
     try:
         for level, num_tokens in enumerate(sizes, start=1):
@@ -85,27 +84,29 @@ def size_tree(
 
 
 def check_sizes(sizes: Sequence[int]) -> None:
-    """Refuses sizes that do not nest."""
+    """Refuses sizes that do not decrease."""
     if any(size < 1 for size in sizes) or any(coarse <= fine for coarse, fine in pairwise(sizes)):
-        raise UsageError(f"levels.sizes {list(sizes)}: tokens, each fewer than the one before, the last at least 1")
+        raise UsageError(
+            f"levels.sizes {list(sizes)}: give tokens, each fewer than the one before, the last at least 1"
+        )
 
 
 def _nested(text: SentenceText, borders: dict[int, int], document_id: str, deepest: int = SENTENCE) -> ChunkTree:
-    """The tree of borders, each of which is one of all finer levels too."""
+    """The tree of borders; each border is also one of all finer levels."""
     sections = [(start, finer) for start, level in borders.items() for finer in range(level, deepest + 1)]
     return tree_from_sections(text, sections, document_id)
 
 
 def _parts(text: SentenceText, points: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Where sections and subsections begin: the first character of each, and the coarser of the two levels.
+    """The starts of sections and subsections: the first character of each, and the coarser of the two levels.
 
-    A subsection that follows a heading alone begins with that; what stands before the first border begins a section.
+    A subsection after a heading alone begins with that heading; text before the first border begins a section.
     """
     blocks = find_blocks(text.text)
     firsts, ends = [block.start for block in blocks], [block.end for block in blocks]
     said = list(accumulate((block.kind != "heading" for block in blocks), initial=0))  # blocks before each but headings
     parts: dict[int, int] = {}
-    start, level = next(iter(text.sentences), (0, 0))[0], 0  # the part that is open: the document itself
+    start, level = next(iter(text.sentences), (0, 0))[0], 0  # the open part: first the document itself
     for at, deeper in sorted(points):
         if deeper > level and said[bisect_left(firsts, at)] == said[bisect_right(ends, start)]:
             parts[start] = min(deeper, parts.get(start, deeper))
@@ -118,7 +119,7 @@ def _parts(text: SentenceText, points: Iterable[tuple[int, int]]) -> dict[int, i
 
 
 def _paragraphs(text: SentenceText, units: SentenceText, parts: Sequence[int], count: CountTokens) -> list[int]:
-    """Where paragraphs begin."""
+    """The starts of paragraphs."""
     blocks = find_blocks(text.text)
     starts = [start for start, _ in join_headings(blocks)]
     if len(blocks) == 1:

@@ -1,14 +1,14 @@
 """The chunk tree: a document, its sections, their parts, down to leaves that cover the text, as a struct of arrays.
 
-A tree has one normal form, so that every single wrong value shows:
+A tree has one normal form, so every wrong value can be detected:
 
-    nodes     stand in preorder; node 0 is the root, a parent stands before its children
+    nodes     are in preorder; node 0 is the root, a parent comes before its children
     leaves    are the nodes without children: not blank at either end, in document order, disjoint
-    parents   have at least two children, begin where their first leaf begins and end where their last one ends
+    parents   have at least two children, begin with their first leaf and end with their last one
     levels    0 for the root; children of one parent have the same level, at least one more than the parent's
-    text      all of it that lies in no leaf is blank (`ChunkTree.check_document`, which has to see the text)
+    text      outside all leaves is blank (checked by `ChunkTree.check_document`, which needs the text)
 
-So text of a section before its first subsection is a leaf of its own, and a level may be skipped.
+So text of a section before its first subsection is a separate leaf, and a level may be skipped.
 """
 
 from dataclasses import dataclass, field, fields
@@ -22,15 +22,15 @@ from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span, Usage
 
 @dataclass(frozen=True, eq=False)
 class ChunkTree:
-    """Spans of one document that nest; `len(tree)` is N, the number of nodes. Arrays are copied and read-only.
+    """Nested spans of one document; `len(tree)` is N, the number of nodes. Arrays are copied and read-only.
 
-    Construction checks everything but the text: alone it cannot see a wrong `document_id`, nor a leaf that gives text
-    away to the gap beside it or takes blank space from it. `check_document` sees these too.
+    Construction checks everything except the text. `check_document` also finds a wrong `document_id`, and leaves that
+    miss text or contain blank space at an end.
 
     Attributes:
         document_id: its document.
         start: int64 [N], first character of each node in the document.
-        end: int64 [N], one behind the last character.
+        end: int64 [N], one after the last character.
         level: int64 [N], 0 for the root, deeper is more; see the module.
         parent: int64 [N], -1 for the root.
         leaves: int64 [L], the nodes without children, in document order.
@@ -45,7 +45,7 @@ class ChunkTree:
     level: np.ndarray
     parent: np.ndarray
     leaves: np.ndarray
-    _stop: np.ndarray = field(init=False, repr=False)  # [N], one behind the last node under each node
+    _stop: np.ndarray = field(init=False, repr=False)  # [N], one after the last node under each node
     _rank: np.ndarray = field(init=False, repr=False)  # [N + 1], leaves before each node
 
     def __post_init__(self) -> None:
@@ -68,13 +68,13 @@ class ChunkTree:
         return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self) if f.init)
 
     def span(self, node: int) -> Span:
-        """Where a node lies in its document."""
+        """The span of a node in its document."""
         self._check_node(node)
         return int(self.start[node]), int(self.end[node])
 
     @property
     def stops(self) -> np.ndarray:
-        """int64 [N], one behind the last node under each node."""
+        """int64 [N], one after the last node under each node."""
         return self._stop
 
     def ancestors(self, node: int) -> list[int]:
@@ -86,11 +86,11 @@ class ChunkTree:
         return found
 
     def path(self, node: int) -> list[int]:
-        """From the root down to the node itself; O(depth)."""
+        """The nodes from the root down to the node itself; O(depth)."""
         return [*reversed(self.ancestors(node)), node]
 
     def children(self, node: int) -> list[int]:
-        """The direct children of a node in document order, none of a leaf; O(their number)."""
+        """The direct children of a node in document order, empty for a leaf; O(their number)."""
         self._check_node(node)
         found, child = [], node + 1
         while child < self._stop[node]:
@@ -99,15 +99,15 @@ class ChunkTree:
         return found
 
     def leaf_range(self, node: int) -> Span:
-        """Half-open range in `leaves` of the leaves under a node; a leaf's own is (its place, the next); O(1)."""
+        """Half-open range in `leaves` of the leaves under a node; for a leaf, of itself; O(1)."""
         self._check_node(node)
         return int(self._rank[node]), int(self._rank[self._stop[node]])
 
     def cut(self, level: int) -> np.ndarray:
-        """The nodes at which the tree is cut at a level: as fine as can be without going deeper than that level.
+        """The nodes that cut the tree at a level: as fine as possible without going deeper than that level.
 
-        They are the nodes not below the level that have no children, or only children below it; together they cover
-        the text once. A node thus also stands for the levels between its own and that of its children.
+        They are the nodes at or above the level that have no children, or only children below it; together they cover
+        the text once. So a node also represents the levels between its own and that of its children.
 
         Args:
             level: 0 gives the root, the deepest level gives the leaves.
@@ -116,7 +116,7 @@ class ChunkTree:
             int64, nodes in document order.
         """
         if level < 0:
-            raise UsageError(f"level {level}: levels count from 0, which is the whole document")
+            raise UsageError(f"level {level}: give at least 0, which is the whole document")
         is_leaf = np.diff(self._rank) == 1
         below = np.append(self.level[1:], 0)  # of a node's first child, which follows it
         return np.flatnonzero((self.level <= level) & (is_leaf | (below > level)))
@@ -125,15 +125,15 @@ class ChunkTree:
         """The leaves as chunks, or the nodes of the cut at a level; each has the level of its node.
 
         Raises:
-            TreeError: the tree is not of this document (`check_document`).
+            TreeError: the tree belongs to another document (`check_document`).
         """
         return self._chunks(document, count, self.leaves if level is None else self.cut(level))
 
     def node_chunks(self, document: Document, count: CountTokens) -> list[Chunk]:
-        """Every node as a chunk, in the order of the nodes: parents before what they hold.
+        """Every node as a chunk, in the order of the nodes: parents before their children.
 
         Raises:
-            TreeError: the tree is not of this document (`check_document`).
+            TreeError: the tree belongs to another document (`check_document`).
         """
         return self._chunks(document, count, np.arange(len(self)))
 
@@ -142,7 +142,7 @@ class ChunkTree:
         return [make_chunk(document, [self.span(int(i))], int(self.level[i]), count) for i in nodes]
 
     def check_document(self, document: Document) -> None:
-        """Checks the tree against its document: its id, and that leaves leave nothing out but blank space.
+        """Checks the tree against its document: its id, and that only blank space is outside the leaves.
 
         Raises:
             TreeError: names the leaf, its field and value, or the characters that are in no leaf.
@@ -167,4 +167,4 @@ class ChunkTree:
 
     def _check_node(self, node: int) -> None:
         if not 0 <= node < len(self):
-            raise InputError(f"{self.document_id}: node {node}: the tree has nodes 0 to {len(self) - 1}")
+            raise InputError(f"{self.document_id}: node {node}: not in the tree, which has nodes 0 to {len(self) - 1}")

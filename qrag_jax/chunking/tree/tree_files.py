@@ -1,12 +1,12 @@
-"""Chunk trees on disk: Parquet or Arrow as `datasets` reads them, one row a node and many trees a file; JSON for one.
+"""Chunk trees on disk: Parquet or Arrow for `datasets`, one row for each node and many trees in a file; JSON for one.
 
     tree         int64   number of the tree in the file, from 0
     document_id  string  the same in all rows of a tree
-    start, end, level, parent   int64   as in `ChunkTree`; `parent` counts the nodes of its own tree
+    start, end, level, parent   int64   as in `ChunkTree`; `parent` is a node number of the same tree
     leaf         bool    the node is one of `ChunkTree.leaves`
 
-Rows stand in the order of the nodes, trees one after the other. What is read is checked like what is built; with the
-documents at hand also against their text.
+Rows are in the order of the nodes, trees one after the other. Loaded trees are checked like built ones, and against
+their text if documents are given.
 """
 
 import hashlib
@@ -44,15 +44,15 @@ _ARRAYS = ("start", "end", "level", "parent", "leaves")
 
 
 def save_trees(trees: Iterable[ChunkTree], path: str | os.PathLike) -> None:
-    """Writes trees to a .parquet or .arrow file: readers see the old file or the whole new one.
+    """Writes trees to a .parquet or .arrow file; readers see the old file or the whole new one.
 
     Args:
         trees: several may be of one document.
         path: missing folders are made; `datasets.Dataset.from_parquet`, or `from_file` for .arrow, reads it too.
 
     Raises:
-        UsageError: another kind of file, or a place that cannot be written.
-        InputError: a document id that is no Unicode text.
+        UsageError: the file is of another kind, or cannot be written.
+        InputError: a document id is not Unicode text.
     """
     path = check_kind(Path(path))
     if path.is_dir():
@@ -69,12 +69,12 @@ def load_trees(path: str | os.PathLike, documents: Mapping[str, Document] | None
 
     Args:
         path: a .parquet or .arrow file.
-        documents: by id; where given, each tree is checked against its text (`ChunkTree.check_document`).
+        documents: by id; if given, each tree is checked against its text (`ChunkTree.check_document`).
 
     Raises:
-        UsageError: no such file, or another kind of file.
-        InputError: a file that cannot be read, a column that is missing or of another type, or a row that belongs to
-            no tree; names file, row (counted from 0) and field.
+        UsageError: the file does not exist, or is of another kind.
+        InputError: the file cannot be read, a column is missing or of another type, or a row is invalid; names file,
+            row (from 0) and field.
     """
     path = check_kind(Path(path))
     if not path.is_file():
@@ -94,7 +94,7 @@ def to_json(tree: ChunkTree) -> str:
 
 
 def from_json(text: str) -> ChunkTree:
-    """The tree that `to_json` wrote, checked."""
+    """Reads and checks a tree that `to_json` wrote."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -117,14 +117,14 @@ def _int64(name: str, values: object) -> np.ndarray:
 
 
 def check_kind(path: Path) -> Path:
-    """The path, which has to end as a file of trees does."""
+    """The path, if it has a suffix for files of trees."""
     if path.suffix not in (".parquet", ".arrow"):
-        raise UsageError(f"{path}: unknown kind of file for trees; expected .parquet or .arrow")
+        raise UsageError(f"{path}: unknown kind of file for trees; give .parquet or .arrow")
     return path
 
 
 def _table(trees: Sequence[ChunkTree]) -> "pyarrow.Table":
-    """The rows of all trees, with the types that `datasets` reads from a file of its own."""
+    """The rows of all trees, with the column types of `datasets`."""
     import datasets
 
     none = [np.empty(0, np.int64)]
@@ -158,7 +158,7 @@ def _bytes(table: "pyarrow.Table", kind: str) -> bytes:
         return content.getvalue()
     with pa.ipc.new_stream(content, table.schema) as stream:
         stream.write_table(table)
-    # Behind the end, where no reader looks: a stream has no checksum of its own, and a damaged one can crash Arrow.
+    # After the end, where no reader looks: a stream has no checksum of its own, and a damaged one can crash Arrow.
     return content.getvalue() + _MARK + hashlib.sha256(content.getvalue()).digest()
 
 
@@ -171,16 +171,16 @@ def _read(path: Path) -> "pyarrow.Table":
         content = read_limited(path)
         stream, digest = content[: -len(_MARK) - 32], content[-len(_MARK) - 32 :]
         if digest != _MARK + hashlib.sha256(stream).digest():
-            raise InputError(f"{path}: damaged, or not written by `save_trees`: copy it again, or give Parquet")
+            raise InputError(f"{path}: damaged, or not written by `save_trees`; copy it again, or give Parquet")
         return read_stream(pa.BufferReader(stream), path)
     except InputTooLarge:
         raise
     except (OSError, ValueError, EOFError, pa.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read as {path.suffix} ({error})") from error
+        raise InputError(f"{path}: cannot be read as {path.suffix} ({error}); copy it again") from error
 
 
 def _columns(table: "pyarrow.Table", path: Path) -> dict[str, np.ndarray]:
-    """The columns as arrays, of their types and without holes."""
+    """The columns as arrays, of the right types and without nulls."""
     found = {}
     for name, kind in _COLUMNS.items():
         if table.column_names.count(name) != 1:
@@ -211,7 +211,7 @@ def _tree(
     """The tree of some rows."""
     rows = {name: column[start:stop] for name, column in columns.items()}
     document_id = rows["document_id"][0]
-    for row, other in enumerate(rows["document_id"].tolist()):  # NumPy takes a NUL at the end of an id for nothing
+    for row, other in enumerate(rows["document_id"].tolist()):  # NumPy ignores a NUL at the end of an id
         if other != document_id:
             problem = f"document_id {other!r}: tree {rows['tree'][0]} has {document_id!r}"
             raise InputError(f"{path}: row {start + row}: {problem}")

@@ -41,9 +41,9 @@ def fit(text: str, max_tokens: int, count, spans=None) -> list[str]:
 @pytest.mark.parametrize(
     ("max_tokens", "min_tokens", "message"),
     [
-        (0, None, "max_tokens 0: a chunk has at least 1 token"),
-        (None, 0, "min_tokens 0: a chunk has at least 1 token; leave it out for no minimum"),
-        (5, 6, "min_tokens 6 is above max_tokens 5: choose it lower"),
+        (0, None, "max_tokens 0: give at least 1"),
+        (None, 0, "min_tokens 0: give at least 1, or leave it out for no minimum"),
+        (5, 6, "min_tokens 6 is above max_tokens 5; give a smaller one"),
     ],
 )
 def test_budgets_that_no_chunk_can_keep_are_refused(max_tokens, min_tokens, message):
@@ -103,7 +103,7 @@ def test_a_word_that_is_one_unknown_token_when_long_is_found_to_fit():
 
 
 def test_a_character_larger_than_the_budget_is_named():
-    with pytest.raises(InputError, match=r"character 3: '\\u3042' has 3 tokens, but max_tokens is 2: raise it|あ"):
+    with pytest.raises(InputError, match=r"character 3: '\\u3042' has 3 tokens, but max_tokens is 2; raise it|あ"):
         fit("ab あ", 2, count_bytes)
 
 

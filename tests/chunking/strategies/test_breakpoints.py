@@ -156,7 +156,7 @@ def test_windows_are_embedded_as_they_stand_in_the_document():
 
 
 def test_an_embedder_without_a_number_is_refused():
-    with pytest.raises(InputError, match="vector of 'Sentence 1.' is not finite, it holds nan"):
+    with pytest.raises(InputError, match="vector of 'Sentence 1.' is not finite, it has nan"):
         chunks(np.array([[1.0], [np.nan]]))
 
 

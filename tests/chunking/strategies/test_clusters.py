@@ -178,7 +178,7 @@ def test_few_sentences(config):
 @pytest.mark.parametrize(
     ("vectors", "message"),
     [
-        (np.array([[1.0], [np.inf]]), "vector of 'Sentence 1.' is not finite, it holds inf"),
+        (np.array([[1.0], [np.inf]]), "vector of 'Sentence 1.' is not finite, it has inf"),
         (np.ones((2, 2, 2)), r"gave \(2, 2, 2\) for 2 texts"),
     ],
 )
@@ -195,7 +195,7 @@ def test_groups_are_ordered_by_their_first_member():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (LinkageConfig(2, 5), "linkage.num_clusters 2 and linkage.max_sentences 5: both cap"),
+        (LinkageConfig(2, 5), "linkage.num_clusters 2 and linkage.max_sentences 5: both limit"),
         (LinkageConfig(lambda_=1.5), "linkage.lambda_ 1.5: must lie in"),
         (DbscanConfig(noise="drop"), "dbscan.noise 'drop': choose one of single, chunk, nearest"),
     ],

@@ -49,13 +49,13 @@ def test_no_texts_ask_no_embedder():
     [
         (None, r"gave \(\) for 2 texts"),
         ([["a"], ["b"]], "no array of numbers for 2 texts"),
-        (np.ones(2), r"gave \(2,\) for 2 texts: \(2, dim\)"),
+        (np.ones(2), r"gave \(2,\) for 2 texts; return \(2, dim\)"),
         (np.ones((3, 4)), r"gave \(3, 4\) for 2 texts"),
         (np.ones((2, 0)), r"gave \(2, 0\)"),
         (np.ones((1, 2, 3)), r"gave \(1, 2, 3\)"),
-        (np.array([[1.0, 0.0], [np.nan, 1.0]]), "vector of 'the second' is not finite, it holds nan"),
-        (np.array([[-np.inf, 0.0], [np.nan, 1.0]]), "'the first' is not finite, it holds -inf"),
-        (np.array([[1.0, 0.0], [1e60, 1.0]]), "'the second' is not finite, it holds inf"),
+        (np.array([[1.0, 0.0], [np.nan, 1.0]]), "vector of 'the second' is not finite, it has nan"),
+        (np.array([[-np.inf, 0.0], [np.nan, 1.0]]), "'the first' is not finite, it has -inf"),
+        (np.array([[1.0, 0.0], [1e60, 1.0]]), "'the second' is not finite, it has inf"),
     ],
 )
 def test_an_embedder_that_misbehaves_is_named(returned, message):

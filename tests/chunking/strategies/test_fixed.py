@@ -29,10 +29,10 @@ def cut(text: SentenceText, count=count_words, **fields) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"num_chunks": 2, "num_tokens": 9}, "fixed: num_chunks 2 and num_tokens 9: choose one size"),
+        ({"num_chunks": 2, "num_tokens": 9}, "fixed: num_chunks 2 and num_tokens 9: choose only one size"),
         (
             {"sentences_per_chunk": 1, "num_chunks": 2, "num_tokens": 3},
-            "fixed: sentences_per_chunk 1 and num_chunks 2 and num_tokens 3: choose one size",
+            "fixed: sentences_per_chunk 1 and num_chunks 2 and num_tokens 3: choose only one size",
         ),
         (
             {"sentences_per_chunk": 3, "overlap": 3},
@@ -42,11 +42,11 @@ def cut(text: SentenceText, count=count_words, **fields) -> list[list[int]]:
         ({"overlap_tokens": 256}, "fixed.overlap_tokens 256: must be below num_tokens 256"),
         (
             {"overlap": 1, "overlap_tokens": 2},
-            "fixed.overlap 1 and fixed.overlap_tokens 2: choose one of them",
+            "fixed.overlap 1 and fixed.overlap_tokens 2: choose only one",
         ),
         (
             {"num_chunks": 3, "overlap_tokens": 2},
-            "fixed.overlap_tokens 2: goes with num_tokens; use overlap with num_chunks 3",
+            "fixed.overlap_tokens 2: works with num_tokens; use overlap with num_chunks 3",
         ),
     ],
 )

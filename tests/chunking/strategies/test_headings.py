@@ -184,7 +184,7 @@ def test_the_leaves_of_the_tree_are_the_groups(text, max_level):
 
 @pytest.mark.parametrize("max_level", [0, 7, -1])
 def test_levels_that_markdown_does_not_have_are_refused(max_level):
-    with pytest.raises(UsageError, match=f"headings.max_level {max_level}: Markdown has headings of levels 1 to 6"):
+    with pytest.raises(UsageError, match=f"headings.max_level {max_level}: Markdown has levels 1 to 6"):
         make_headings(HeadingsConfig(max_level))
     with pytest.raises(UsageError, match="headings.max_level"):
         heading_tree(sentence_text("x"), "doc", HeadingsConfig(max_level))

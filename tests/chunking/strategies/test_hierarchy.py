@@ -107,12 +107,12 @@ def _unchecked(values):
 @pytest.mark.parametrize("name", ["tagger", "llm"])
 def test_a_model_that_is_not_handed_in_is_asked_for(name):
     for make in (make_chunker, make_tree_builder):
-        with pytest.raises(UsageError, match=f"hierarchy.points {name}: needs a model that is handed in"):
+        with pytest.raises(UsageError, match=f"hierarchy.points {name}: needs a model"):
             make(hierarchy(points=name), words)
 
 
 def test_a_source_that_gives_no_points_is_refused_by_document():
-    with pytest.raises(InputError, match=r"book\.md.*points\[0\] \(99, 1\): there are 9 sentences"):
+    with pytest.raises(InputError, match=r"book\.md.*points\[0\] \(99, 1\): there are only 9 sentences"):
         make_tree_builder(hierarchy(), words, predict=lambda texts: [[(99, 1)]])(BOOK)
 
 

@@ -247,7 +247,7 @@ def test_windows_without_a_chunk_are_not_embedded():
 @pytest.mark.parametrize(
     "spans, message",
     [
-        ([(0, 1), (2, 9)], r"chunk 1: span \(2, 9\): the text has 3 characters"),
+        ([(0, 1), (2, 9)], r"chunk 1: span \(2, 9\) is not in the text of 3 characters"),
         ([(0, 1), (-1, 2)], r"chunk 1: span \(-1, 2\)"),
         ([(0, 1), (1, 1)], r"chunk 1: span \(1, 1\)"),
     ],
@@ -291,16 +291,16 @@ def test_an_embedder_of_texts_is_refused():
 
 
 def test_a_character_larger_than_a_window_is_refused():
-    with pytest.raises(InputError, match=r"character 2: '\U0001f600' has 4 tokens, but a window has room for 2: raise"):
+    with pytest.raises(InputError, match=r"character 2: '\U0001f600' has 4 tokens, but a window has room for 2; raise"):
         find_windows("a \U0001f600", lambda text: len(text.encode()), 4, 0)
 
 
 @pytest.mark.parametrize(
     "config, message",
     [
-        (LateConfig(window_tokens=2), "late.window_tokens 2: at least 3 are needed"),
-        (LateConfig(window_tokens=64), "late.overlap_tokens 64: choose 0 to 61"),
-        (LateConfig(overlap_tokens=-1), "late.overlap_tokens -1: choose 0 to 253"),
+        (LateConfig(window_tokens=2), "late.window_tokens 2: give at least 3"),
+        (LateConfig(window_tokens=64), "late.overlap_tokens 64: give 0 to 61"),
+        (LateConfig(overlap_tokens=-1), "late.overlap_tokens -1: give 0 to 253"),
     ],
 )
 def test_wrong_values_are_refused(config, message):
@@ -309,5 +309,5 @@ def test_wrong_values_are_refused(config, message):
 
 
 def test_vectors_of_wrong_windows_are_refused():
-    with pytest.raises(UsageError, match="late.overlap_tokens 3: choose 0 to 2"):
+    with pytest.raises(UsageError, match="late.overlap_tokens 3: give 0 to 2"):
         late_vectors("a", [[(0, 1)]], embedder(WORD), counter(WORD), 5, 3)

@@ -39,11 +39,11 @@ def test_points_in_order_pass():
 @pytest.mark.parametrize(
     "points, message",
     [
-        ([(4, 1)], r"a\.md: points\[0\] \(4, 1\): there are 4 sentences, from 0"),
-        ([(-1, 1)], r"points\[0\] \(-1, 1\): there are 4 sentences"),
-        ([(1, 1), (1, 2)], r"points\[1\] \(1, 2\): comes after sentence 1: give points in the order"),
+        ([(4, 1)], r"a\.md: points\[0\] \(4, 1\): there are only 4 sentences"),
+        ([(-1, 1)], r"points\[0\] \(-1, 1\): there are only 4 sentences"),
+        ([(1, 1), (1, 2)], r"points\[1\] \(1, 2\): comes after sentence 1; give points in the order"),
         ([(2, 1), (1, 1)], r"points\[1\] \(1, 1\): comes after sentence 2"),
-        ([(2, 0)], r"points\[0\] \(2, 0\): levels count from 1, the document is 0"),
+        ([(2, 0)], r"points\[0\] \(2, 0\): levels start at 1, because the document is 0"),
     ],
 )
 def test_what_is_no_point_is_refused_by_its_place(points, message):
@@ -52,7 +52,7 @@ def test_what_is_no_point_is_refused_by_its_place(points, message):
 
 
 def test_a_source_that_forgets_a_text_is_refused():
-    with pytest.raises(InputError, match="1 lists for 2 texts: give one for each"):
+    with pytest.raises(InputError, match="1 lists for 2 texts; return one for each"):
         predict_checked(lambda texts: [[]], [read("One."), read("Two.")], ["a", "b"])
 
 
@@ -204,5 +204,5 @@ def test_equal_lengths(length, points):
 
 
 def test_a_part_of_no_sentence_is_refused():
-    with pytest.raises(UsageError, match="num_sentences 0: a part has at least 1 sentence"):
+    with pytest.raises(UsageError, match="num_sentences 0: give at least 1"):
         equal_points(0)

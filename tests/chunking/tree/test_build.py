@@ -229,18 +229,18 @@ TWO = join(["a", "b", "c"], ["", " ", " ", ""])
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: tree_from_points(TWO, [(3, 1)], "doc"), r"doc: point \(3, 1\): there are 3 sentences, from 0"),
-        (lambda: tree_from_points(TWO, [(-1, 1)], "doc"), r"doc: point \(-1, 1\): there are 3 sentences, from 0"),
-        (lambda: tree_from_points(TWO, [(1, 0)], "doc"), r"doc: point \(1, 0\): levels count from 1"),
-        (lambda: tree_from_sections(TWO, [(5, 1)], "doc"), "doc: section at 5: the text has 5 characters, from 0"),
-        (lambda: tree_from_sections(TWO, [(-1, 1)], "doc"), "doc: section at -1: the text has 5 characters"),
-        (lambda: tree_from_sections(TWO, [(1, -2)], "doc"), "doc: section at 1: level -2: levels count from 1"),
-        (lambda: tree_from_points(SentenceText("", ()), [], "doc"), "doc: empty document: leave it out"),
-        (lambda: tree_from_points(SentenceText(" \n", ()), [], "doc"), "doc: empty document: leave it out"),
-        (lambda: cap_levels(tree_from_points(TWO, [], "doc"), -1), "most -1: levels count from 0"),
+        (lambda: tree_from_points(TWO, [(3, 1)], "doc"), r"doc: point \(3, 1\): there are only 3 sentences"),
+        (lambda: tree_from_points(TWO, [(-1, 1)], "doc"), r"doc: point \(-1, 1\): there are only 3 sentences"),
+        (lambda: tree_from_points(TWO, [(1, 0)], "doc"), r"doc: point \(1, 0\): levels start at 1"),
+        (lambda: tree_from_sections(TWO, [(5, 1)], "doc"), "doc: section at 5: not in the text of 5 characters"),
+        (lambda: tree_from_sections(TWO, [(-1, 1)], "doc"), "doc: section at -1: not in the text of 5 characters"),
+        (lambda: tree_from_sections(TWO, [(1, -2)], "doc"), "doc: section at 1: level -2: levels start at 1"),
+        (lambda: tree_from_points(SentenceText("", ()), [], "doc"), "doc: empty document; leave it out"),
+        (lambda: tree_from_points(SentenceText(" \n", ()), [], "doc"), "doc: empty document; leave it out"),
+        (lambda: cap_levels(tree_from_points(TWO, [], "doc"), -1), "most -1: give at least 0"),
         (
             lambda: refine_leaves(tree_from_points(TWO, [], "doc"), TWO, 0, words, split_sentences),
-            "max_tokens 0: a chunk has at least 1 token",
+            "max_tokens 0: give at least 1",
         ),
         (
             lambda: refine_leaves(tree_from_points(TWO, [], "doc"), TWO, 1, lambda t: 2 * len(t), split_sentences),

@@ -52,9 +52,9 @@ def test_ranges_are_written_as_they_are_read():
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("chapter", "'chapter' is no level; choose of document, section"),
-        ("section:", "'' is no level"),
-        ("sentence:section", "sentence is finer than section: write section:sentence"),
+        ("chapter", "'chapter' is not a level; choose from document, section"),
+        ("section:", "'' is not a level"),
+        ("sentence:section", "sentence is finer than section; write section:sentence"),
         ("section:section:sentence", "one level, or two with a colon between"),
     ],
 )
@@ -65,7 +65,7 @@ def test_what_is_no_range(text, message):
 
 @pytest.mark.parametrize("least, most", [(-1, 2), (3, 2)])
 def test_levels_count_from_the_document_and_the_coarser_comes_first(least, most):
-    with pytest.raises(UsageError, match=f"levels {least} to {most}: count from 0"):
+    with pytest.raises(UsageError, match=f"levels {least} to {most}: start at 0"):
         LevelRange(least, most)
 
 
@@ -79,7 +79,7 @@ def test_nodes_of_a_range_by_hand():
     assert of(4, 4) == [3, 4, 5, 6]
     assert of(0, 4) == list(range(7))
     assert nodes_in(tree, LevelRange(2, 2), 3).tolist() == [2, 3, 4, 5, 6]  # what is finer counts as the last level
-    with pytest.raises(UsageError, match="levels 0 to 5: there are 5, from 0"):
+    with pytest.raises(UsageError, match="levels 0 to 5: there are only 5"):
         of(0, 5)
 
 

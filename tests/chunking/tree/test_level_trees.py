@@ -150,14 +150,16 @@ def test_levels_by_sizes_by_hand():
 
 @pytest.mark.parametrize("sizes", [(8, 8), (4, 8), (8, 0), (-1,)])
 def test_sizes_that_do_not_nest(sizes):
-    with pytest.raises(UsageError, match=re.escape(f"levels.sizes {list(sizes)}: tokens, each fewer than the one")):
+    with pytest.raises(
+        UsageError, match=re.escape(f"levels.sizes {list(sizes)}: give tokens, each fewer than the one")
+    ):
         ChunkConfig("levels", levels=LevelsConfig(sizes=sizes))
 
 
 @pytest.mark.parametrize("sizes", [(), (4, 2)])
 @pytest.mark.parametrize("text", ["", " \n\u3000"])
 def test_blank_text_is_refused(text, sizes):
-    with pytest.raises(InputError, match="empty document: leave it out"):
+    with pytest.raises(InputError, match="empty document; leave it out"):
         build(text, sizes=sizes)
 
 
@@ -165,7 +167,7 @@ def test_a_character_over_the_smallest_size_and_a_model_that_is_missing():
     config = ChunkConfig("levels", levels=LevelsConfig(sizes=(4, 2)))
     with pytest.raises(InputError, match="d: character 0: .* but max_tokens is 2"):
         make_tree_builder(config, lambda text: 3 * len(text))(Document("d", "a b"))
-    with pytest.raises(UsageError, match="levels.points tagger: needs a model that is handed in"):
+    with pytest.raises(UsageError, match="levels.points tagger: needs a model"):
         build("Text.", points="tagger")
     with pytest.raises(UsageError, match="levels.points 'magic': choose one of headings"):
         ChunkConfig("levels", levels=LevelsConfig(points="magic"))  # type: ignore[arg-type]

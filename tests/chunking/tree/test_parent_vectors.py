@@ -42,8 +42,8 @@ def test_only_wanted_parents_are_made():
 @pytest.mark.parametrize(
     ("value", "width", "message"),
     [
-        (np.nan, 2, "a vector made of children is not finite"),
-        (1.0, 3, r"gave vectors \[1, 3\], wanted are vectors \[1, 2\]"),
+        (np.nan, 2, "a vector made from children is not finite"),
+        (1.0, 3, r"made vectors \[1, 3\] from children, expected \[1, 2\]"),
     ],
 )
 def test_parents_that_are_no_vectors_are_refused(value, width, message):

@@ -195,19 +195,19 @@ def test_a_lost_or_doubled_node_is_refused(case):
         ({"leaves": HAND["leaves"][:, None]}, "node 0: leaves is int64 [4, 1]: expected int64"),
         ({"parent": HAND["parent"][:-1]}, "node 0: parent has 5 values, start has 6"),
         ({name: int64() for name in ARRAYS}, "node 0: start is empty: a tree has a root"),
-        ({"parent": int64(3, 0, 0, 2, 2, 0)}, "node 0: parent 3: the root's is -1"),
-        ({"parent": int64(-1, 0, 0, 2, 1, 0)}, "node 4: parent 1: in preorder it is node 3 or a node around"),
-        ({"parent": int64(-1, 0, -1, 2, 2, 0)}, "node 2: parent -1: in preorder it is node 1 or a node around"),
+        ({"parent": int64(3, 0, 0, 2, 2, 0)}, "node 0: parent 3: must be -1 for the root"),
+        ({"parent": int64(-1, 0, 0, 2, 1, 0)}, "node 4: parent 1: in preorder it must be node 3 or an ancestor"),
+        ({"parent": int64(-1, 0, -1, 2, 2, 0)}, "node 2: parent -1: in preorder it must be node 1 or an ancestor"),
         ({"leaves": int64(1, 3, 5, 4)}, "node 4: leaves [2] is 5: expected 4, the next node without children"),
-        ({"leaves": int64(1, 3, 4)}, "node 5: leaves has 3 values: 4 nodes have no children"),
-        ({"level": int64(1, 1, 1, 3, 3, 1)}, "node 0: level 1: the root's is 0"),
-        ({"level": int64(0, 1, 1, 1, 3, 1)}, "node 3: level is 1: that of its parent is 1"),
-        ({"level": int64(0, 1, 2, 3, 3, 1)}, "node 2: level is 2: that of its sibling 1 is 1"),
+        ({"leaves": int64(1, 3, 4)}, "node 5: leaves has 3 values, but 4 nodes have no children"),
+        ({"level": int64(1, 1, 1, 3, 3, 1)}, "node 0: level 1: must be 0 for the root"),
+        ({"level": int64(0, 1, 1, 1, 3, 1)}, "node 3: level is 1: must be above its parent's, 1"),
+        ({"level": int64(0, 1, 2, 3, 3, 1)}, "node 2: level is 2: must equal that of its sibling 1, 1"),
         ({"start": int64(1, 1, 9, 8, 15, 23)}, "node 2: start is 9: its first leaf has 8"),
         ({"end": int64(24, 7, 21, 14, 21, 25)}, "node 0: end is 24: its last leaf has 25"),
         ({"start": int64(1, 1, 8, 8, 13, 23)}, "node 4: start is 13: before the end of the leaf before it"),
-        ({"start": int64(-1, -1, 8, 8, 15, 23)}, "node 0: start is -1: characters count from 0"),
-        ({"end": int64(25, 1, 21, 14, 21, 25)}, "node 1: end is 1: not behind its start 1"),
+        ({"start": int64(-1, -1, 8, 8, 15, 23)}, "node 0: start is -1: must be at least 0"),
+        ({"end": int64(25, 1, 21, 14, 21, 25)}, "node 1: end is 1: must be after its start 1"),
     ],
 )
 def test_refusals_name_document_node_field_and_value(changed, message):
@@ -216,7 +216,7 @@ def test_refusals_name_document_node_field_and_value(changed, message):
 
 
 def test_an_only_child_is_refused():
-    with pytest.raises(TreeError, match="doc: node 1: parent is 0: an only child takes its parent's place") as caught:
+    with pytest.raises(TreeError, match="doc: node 1: parent is 0: an only child must replace its parent") as caught:
         ChunkTree("doc", int64(0, 0), int64(3, 3), int64(0, 1), int64(-1, 0), int64(1))
     assert (caught.value.node, caught.value.field) == (1, "parent")
 
@@ -243,9 +243,9 @@ def test_nodes_and_levels_that_are_not_there():
     tree = hand_tree()
     for read in (tree.span, tree.ancestors, tree.path, tree.children, tree.leaf_range):
         for node in (-1, 6):
-            with pytest.raises(InputError, match=f"paper: node {node}: the tree has nodes 0 to 5"):
+            with pytest.raises(InputError, match=f"paper: node {node}: not in the tree, which has nodes 0 to 5"):
                 read(node)
-    with pytest.raises(UsageError, match="level -1: levels count from 0"):
+    with pytest.raises(UsageError, match="level -1: give at least 0"):
         tree.cut(-1)
 
 

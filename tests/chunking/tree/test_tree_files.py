@@ -106,8 +106,8 @@ def test_every_wrong_cell_is_refused_by_its_file_and_a_row(tmp_path):
         ("tree", 7, None, "row 7: tree is missing"),
         ("document_id", 2, "other", "row 2: document_id 'other': tree 0 has 'first'"),
         ("document_id", 6, "other", "row 6: document_id 'other': not among the documents given"),
-        ("parent", 6, 0, "row 6: second: node 0: parent 0: the root's is -1"),
-        ("level", 7, 9, "row 7: \u4eca third\x00: node 0: level 9: the root's is 0"),
+        ("parent", 6, 0, "row 6: second: node 0: parent 0: must be -1 for the root"),
+        ("level", 7, 9, "row 7: \u4eca third\x00: node 0: level 9: must be 0 for the root"),
         ("end", 13, 10**9, "row 7: \u4eca third\x00: node 0: end is"),
         ("leaf", 3, False, "row 3: first: node 3: leaves [1] is 4: expected 3, the next node without children"),
     ],
@@ -144,7 +144,7 @@ def test_a_damaged_file(tmp_path, kind):
 
 
 def test_places_that_cannot_be(tmp_path):
-    with pytest.raises(UsageError, match=r"trees.csv: unknown kind of file for trees; expected .parquet or .arrow"):
+    with pytest.raises(UsageError, match=r"trees.csv: unknown kind of file for trees; give .parquet or .arrow"):
         save_trees(TREES, tmp_path / "trees.csv")
     with pytest.raises(UsageError, match=r"trees.csv: unknown kind of file"):
         load_trees(tmp_path / "trees.csv")
@@ -189,7 +189,7 @@ def test_json_is_one_line_of_the_fields():
         ("leaves", [True], r"leaves\[0\] True: expected a whole number"),
         ("end", [2**63], r"end\[0\] 9223372036854775808: expected a whole number of 64 bits"),
         ("document_id", 3, "document_id 3: expected a string"),
-        ("level", [1], "doc: node 0: level 1: the root's is 0"),
+        ("level", [1], "doc: node 0: level 1: must be 0 for the root"),
         ("other", 1, "expected an object of document_id, start, end, level, parent, leaves, not"),
     ],
 )

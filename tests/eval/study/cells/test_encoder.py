@@ -195,7 +195,7 @@ def test_late_chunks_need_an_encoder_that_averages():
 
 
 def test_late_windows_out_of_range_are_refused_at_once():
-    message = "late.overlap_tokens 64: choose 0 to 5, less than the window of 8"
+    message = "late.overlap_tokens 64: give 0 to 5, less than the window of 8"
     with pytest.raises(UsageError, match=message):
         study_encoder().check_late(LateConfig())
     with pytest.raises(UsageError, match=message):
@@ -205,7 +205,7 @@ def test_late_windows_out_of_range_are_refused_at_once():
 
 def test_late_errors_name_the_document():
     outside = Chunk("b", "b", ((0, 9),), 1, 2)
-    with pytest.raises(InputError, match=r"^b: chunk 0: span \(0, 9\): the text has 5 characters"):
+    with pytest.raises(InputError, match=r"^b: chunk 0: span \(0, 9\) is not in the text of 5 characters"):
         study_encoder().chunk_vectors(TEXTS, [outside], Meter(), LateConfig(overlap_tokens=0))
 
 
