@@ -1,17 +1,17 @@
-"""Checkpoint folders that stand alone: arrays, config, tokenizer and versions, with a hash of every file.
+"""Self-contained checkpoint folders: arrays, config, tokenizer and versions, with a hash of every file.
 
     RUN/step_1200/
       arrays/         one Orbax tree of params, target_params, opt_state, step, key, ...
-      files/          what the run cannot do without: tokenizer.json, ...
+      files/          other files that the run needs: tokenizer.json, ...
       config.yaml     the whole config, every field
       metadata.json   step, versions, and shape and dtype of every leaf
       manifest.json   size and sha256 of every file above; written last
 
-Orbax has no checksums: of 100 single-bit flips in its data file all 100 restored silently wrong (measured, 0.12.8), so
-the manifest is checked before anything is read, and a damaged newest step gives way to the newest whole one, loudly. A
-folder is written beside its place by one process at a time (`folder_lock`), brought to the disk and renamed into it,
-holds no absolute path, and restores on another number of devices and processes. Leaves are stored flat by their path,
-so a NamedTuple of optax comes back as one when a template is given, and as a dict of its fields when not.
+Orbax has no checksums: after each of 100 single-bit flips in its data file it restored wrong values silently (measured,
+0.12.8). So the manifest is checked before anything is read. If the newest step is damaged, the newest undamaged one is
+read with a warning. One process at a time (`folder_lock`) writes a temporary folder, brings it to the disk and renames
+it. A step has no absolute path, and restores on any number of devices and processes. Leaves are stored flat by their
+path: with a template, a NamedTuple of optax comes back as one; without, as a dict of its fields.
 """
 
 import hashlib
@@ -65,19 +65,19 @@ from qrag_jax.types import Arg, InputError, UsageError
 _FORMAT = 1
 _RECORD = {"step": int, "versions": dict, "groups": list, "leaves": dict, "user": dict}  # types in metadata.json
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers")
-# Without any set-up of logging, Python writes warnings to standard error: nobody has to ask in order to be told.
+# If logging is not set up, Python writes warnings to standard error.
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What `load_checkpoint` read.
+    """The result of `load_checkpoint`.
 
     Attributes:
-        folder: of the step; `load_checkpoint(folder)` reads this very step again.
-        metadata: what the caller of `save_checkpoint` gave.
-        versions: of what ran.
-        skipped: `FILE: what is wrong with it` for every newer step that was passed over, newest first.
+        folder: of the step; `load_checkpoint(folder)` reads the same step again.
+        metadata: as given to `save_checkpoint`.
+        versions: of the packages that ran.
+        skipped: `FILE: what is wrong with it` for every newer step that was skipped, newest first.
     """
 
     folder: Path
@@ -99,35 +99,35 @@ def save_checkpoint(
     metadata: Mapping[str, Any] | None = None,
     keep: int | None = 3,
 ) -> Path:
-    """Write `folder/step_<step>`, all of it or nothing, then delete all but the newest steps.
+    """Writes `folder/step_<step>`, completely or not at all, then deletes all but the newest steps.
 
-    When it returns, the step is on the disk. Killed at any point, it leaves the steps that were there before.
+    When it returns, the step is on the disk. If it is killed at any point, the earlier steps stay.
 
-    Under `jax.distributed` every process calls it with the same values and one file system that all see. All write
-    their shards of global arrays; all else is written by process 0, which it is taken from, and the step appears under
-    its name when every process has finished.
+    Under `jax.distributed` every process calls it with the same values and a shared file system. Each process writes
+    its shards of global arrays; process 0 writes everything else from its own values. The step appears under its name
+    when every process has finished.
 
     Args:
         arrays: pytrees by group name. Leaves are arrays (sharded ones too), typed keys, or Python numbers.
         config: plain nested values (`config.to_dict`).
         extra_files: content by relative file name, such as `tokenizer.json`.
-        metadata: JSON values of the caller's own (no NaN).
-        keep: how many steps stay, the one just written among them; None keeps all.
+        metadata: any JSON values (no NaN).
+        keep: number of steps to keep, including this one; None keeps all.
 
     Returns:
-        The folder of the step. One that was there for the same step is replaced.
+        The folder of the step. An existing folder of the same step is replaced.
 
     Raises:
-        InputError: a leaf that is no array or number, a path that could not be read back, or files that changed while
-            they were written.
+        InputError: a leaf is not an array or number, a path could not be read back, or files changed while they were
+            written.
         UsageError: another process works in the folder, or it cannot be made.
-        ValueError: `step` below 0 or `keep` below 1.
+        ValueError: `step` is below 0 or `keep` below 1.
     """
     if step < 0 or (keep is not None and keep < 1):
         raise ValueError(f"step = {step} must be >= 0 and keep = {keep} must be >= 1 or None")
     folder = Path(folder).absolute()
     final = folder / f"{PREFIX}{step}"
-    # What may be refused is made before the processes first wait for each other: all raise, or none.
+    # Prepare everything that may be refused before processes first wait for each other: all raise, or none.
     flat, leaves = flat_leaves(arrays)
     contents = {"config.yaml": dump_yaml(config), "metadata.json": json_text(_record(step, arrays, leaves, metadata))}
     for name, content in (extra_files or {}).items():
@@ -150,8 +150,8 @@ def save_checkpoint(
                 delete_old(folder, step, keep, owner)
         finally:
             if first:
-                shutil.rmtree(temporary, ignore_errors=True)  # gone already when all went well
-    _barrier(f"qrag_jax: step {step} is saved")  # when the lock is gone too: to all the folder looks the same
+                shutil.rmtree(temporary, ignore_errors=True)  # gone already after a success
+    _barrier(f"qrag_jax: step {step} is saved")  # after the lock is released, so all processes see the same folder
     return final
 
 
@@ -161,25 +161,25 @@ def load_checkpoint(
     step: int | None = None,
     groups: Sequence[str] | Callable[[Mapping[str, Any]], Sequence[str]] | None = None,
 ) -> Checkpoint:
-    """Verify every file of a checkpoint, then read it.
+    """Verifies every file of a checkpoint, then reads it.
 
-    Where the newest step is damaged, or its arrays cannot be restored though every file is as it was written, the
-    newest step that can be read is: `Checkpoint.skipped` and a warning of this module's logger (on standard error
-    unless logging is set up otherwise) name the bad files. A step that was asked for, by `step` or by its folder, is
-    read or refused. Processes do not wait for each other here.
+    If the newest step is damaged, or its arrays cannot be restored, the newest readable step is read instead.
+    `Checkpoint.skipped` and a warning of this module's logger (on standard error unless logging is set up) name the bad
+    files. A step that you ask for, by `step` or by its folder, is read or refused. Processes do not wait for each other
+    here.
 
     Args:
-        folder: a run folder with `step_<n>` folders in it, or one of these.
-        templates: for some or all groups the pytree to restore into: arrays or `jax.ShapeDtypeStruct` (of
-            `jax.eval_shape`), with shardings or without. JAX leaves come back as JAX arrays on the sharding of the
-            template, NumPy leaves as NumPy. A group without template comes back as nested dicts of NumPy arrays.
-        step: which step; None takes the newest that is whole.
-        groups: read only these, or a function that chooses them by the metadata; None reads all.
+        folder: a run folder with `step_<n>` folders, or one of these.
+        templates: for some or all groups, the pytree to restore into: arrays or `jax.ShapeDtypeStruct` (from
+            `jax.eval_shape`), with shardings or without. JAX leaves become JAX arrays with the sharding of the
+            template, NumPy leaves become NumPy arrays. A group without a template becomes nested dicts of NumPy arrays.
+        step: which step; None takes the newest undamaged one.
+        groups: read only these, or a function that chooses them from the metadata; None reads all.
 
     Raises:
         UsageError: the folder or step does not exist.
-        InputError: a file of the step that was asked for, or of every step, is missing, truncated or altered; a group
-            is missing; a leaf does not fit its template.
+        InputError: a file of the step that you ask for, or of every step, is missing, truncated or changed; a group is
+            missing; or a leaf does not fit its template.
     """
     skipped: list[str] = []
     folder = Path(folder).absolute()
@@ -192,7 +192,7 @@ def load_checkpoint(
             skipped.append(str(error))
             continue
         if skipped and jax.process_index() == 0:
-            _LOGGER.warning("damaged and passed over: %s. %s is read in its place", "; ".join(skipped), path)
+            _LOGGER.warning("damaged and skipped: %s. %s is read instead", "; ".join(skipped), path)
         return replace(checkpoint, skipped=tuple(skipped))
     raise (
         InputError(f"{skipped[0]}; {ADVICE}")
@@ -202,13 +202,13 @@ def load_checkpoint(
 
 
 def newest_valid_step(folder: str | Path) -> tuple[int | None, tuple[str, ...]]:
-    """The step to go on from, and what is wrong with every newer one: `FILE: what`, newest first.
+    """The step to resume from, and the fault of every newer one: `FILE: what`, newest first.
 
-    Its files are as they were written, and all its arrays can be restored. Under `jax.distributed` every process calls
-    it, process 0 looks, and all get its answer; only process 0 gets the names of the bad files.
+    Its files are undamaged, and all its arrays can be restored. Under `jax.distributed` every process calls it, process
+    0 checks, and all get its answer; only process 0 gets the names of the bad files.
 
     Returns:
-        (step, skipped); (None, ()) where no step was ever saved, also when there is no such folder.
+        (step, skipped); (None, ()) if no step was ever saved, or the folder does not exist.
     """
     folder = Path(folder).absolute()
     if jax.process_count() == 1:
@@ -217,7 +217,7 @@ def newest_valid_step(folder: str | Path) -> tuple[int | None, tuple[str, ...]]:
     if jax.process_index() == 0 and checkpoint_steps(folder):
         try:
             answer, skipped = _newest_valid(folder)
-        except InputError as error:  # the others wait for the answer
+        except InputError as error:  # the other processes wait for the answer
             answer, refusal = -2, error
     answer = int(multihost_utils.broadcast_one_to_all(np.int32(answer)))
     if answer == -2:
@@ -228,12 +228,12 @@ def newest_valid_step(folder: str | Path) -> tuple[int | None, tuple[str, ...]]:
 def require_same_config(
     saved: Mapping[str, Any], wanted: Mapping[str, Any], fields: Sequence[str] | None = None, source: str = "checkpoint"
 ) -> None:
-    """Refuse to go on with a checkpoint of another config.
+    """Refuses to resume from a checkpoint of another config.
 
     Args:
         saved: config of the checkpoint, plain nested values.
-        wanted: config of this run, likewise.
-        fields: dotted names to compare, `learner` standing for all below it; None compares all.
+        wanted: config of this run, plain nested values.
+        fields: dotted names to compare, `learner` meaning all below it; None compares all.
         source: where `saved` comes from, for the message.
     """
     there, here = flatten(saved), flatten(wanted)
@@ -252,7 +252,7 @@ def require_same_config(
 
 
 def _steps_to_try(folder: Path, step: int | None) -> list[Path]:
-    """The folder of the step that was asked for, or of all steps of a run, newest first."""
+    """The folder of the requested step, or of all steps of a run, newest first."""
     if not folder.is_dir():
         raise UsageError("no such checkpoint folder; give the folder that `qrag train --out` wrote", file=folder)
     if (folder / MANIFEST).is_file() or step_number(folder.name) is not None:
@@ -265,12 +265,12 @@ def _steps_to_try(folder: Path, step: int | None) -> list[Path]:
     if step is None:
         return [step_folder(folder, number) for number in reversed(steps)]
     if step not in steps:
-        raise UsageError(f"no checkpoint of step {step}; there are {', '.join(map(str, steps))}", file=folder)
+        raise UsageError(f"no checkpoint of step {step}; choose from {', '.join(map(str, steps))}", file=folder)
     return [step_folder(folder, step)]
 
 
 def find_fault(folder: Path) -> str | None:
-    """Why a step cannot be gone on from: `FILE: what`; None where all of it can be read, which this tries."""
+    """Why a step cannot be resumed from, `FILE: what`; None if all of it can be read, which this tries."""
     try:
         _check_whole(folder)
         _read(folder, {}, None)
@@ -280,7 +280,7 @@ def find_fault(folder: Path) -> str | None:
 
 
 def _newest_valid(folder: Path) -> tuple[int, tuple[str, ...]]:
-    """The newest step that can be read, of a folder that has steps."""
+    """The newest step that can be read; the folder has steps."""
     skipped = []
     for step in reversed(checkpoint_steps(folder)):
         fault = find_fault(step_folder(folder, step))
@@ -294,7 +294,7 @@ def _all_damaged(folder: Path, faults: Sequence[str]) -> InputError:
     return InputError(
         f"every checkpoint here is damaged: {'; '.join(faults)}",
         file=folder,
-        remedy=(". Copy the folder again from where it came; to train from the beginning give another ", Arg("out")),
+        remedy=(". Copy the folder again from the source; to train from the beginning give another ", Arg("out")),
     )
 
 
@@ -308,7 +308,7 @@ def _read(
     templates: Mapping[str, Any],
     groups: Sequence[str] | Callable[[Mapping[str, Any]], Sequence[str]] | None,
 ) -> Checkpoint:
-    """What a step that is as it was written holds; see `load_checkpoint`."""
+    """Reads an undamaged step; see `load_checkpoint`."""
     record = _read_record(path)
     saved = record["groups"]
     wanted = list(saved if groups is None else groups(record["user"]) if callable(groups) else groups)
@@ -321,18 +321,18 @@ def _read(
         own = {name: value for name, value in flat.items() if name.partition("/")[0] == group}
         arrays[group] = fit_leaves(group, templates[group], own, path)
     config = _read_config(path / "config.yaml")
-    # What the manifest does not list was not compared with anything.
+    # Files that the manifest does not list were not checked.
     names = [name.removeprefix("files/") for name in listed_files(path) if name.startswith("files/")]
     files = {name: (path / "files" / name).read_bytes() for name in sorted(names)}
     return Checkpoint(path, record["step"], arrays, config, files, record["user"], record["versions"])
 
 
 def _read_record(path: Path) -> dict[str, Any]:
-    """What metadata.json says, all of it such as `_record` writes it.
+    """Reads metadata.json, and checks that it has the form that `_record` writes.
 
     Raises:
-        DamagedError: something is not.
-        InputError: it is of another format.
+        DamagedError: it has another form.
+        InputError: it is of another format version.
     """
     name = path / "metadata.json"
     try:
@@ -383,27 +383,27 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _only_saver(folder: Path, step: int) -> Iterator[str]:
-    """Holds the folder's lock, in process 0; gives a name for what is written, the same in all processes."""
+    """Holds the folder's lock in process 0; yields a name for temporary folders, the same in all processes."""
     with ExitStack() as stack:
         owner, refusal = np.array([os.getpid(), secrets.randbits(31)], np.int32), None
         if jax.process_index() == 0:
             try:
                 stack.enter_context(lock_folder(folder, f"a save of step {step}"))
-            except UsageError as error:  # the others wait for the answer
+            except UsageError as error:  # the other processes wait for the answer
                 owner, refusal = np.zeros(2, np.int32), error
         if jax.process_count() > 1:
             owner = multihost_utils.broadcast_one_to_all(owner)
         pid, number = map(int, owner)
         if pid == 0:
             raise refusal or UsageError(
-                "another process works there, or it cannot be made: process 0 says", file=folder
+                "another process works there, or it cannot be made; see the message of process 0", file=folder
             )
         yield f"{pid}-{number:08x}"
 
 
 def _complete(folder: Path, contents: Mapping[str, bytes | str]) -> None:
-    """Writes all but the arrays into a step's folder, and the manifest, which must list what was written here only."""
-    # Where there is one, it holds the absolute path, and nothing reads it.
+    """Writes everything except the arrays, then the manifest; refuses files that changed in the meantime."""
+    # This file has an absolute path, and nothing reads it.
     (folder / "arrays" / "commit_success.txt").unlink(missing_ok=True)
     written: dict[str, object] = {
         path.relative_to(folder).as_posix(): path.stat().st_size for path in files_under(folder / "arrays")
@@ -433,7 +433,7 @@ def _record(
         "format": _FORMAT,
         "step": step,
         "versions": _versions(),
-        "groups": list(groups),  # one with no leaves is a group all the same
+        "groups": list(groups),  # also groups without leaves
         "leaves": leaves,
         "user": dict(metadata or {}),
     }
@@ -444,6 +444,6 @@ def _versions() -> dict[str, str]:
     for package in _PACKAGES:
         try:
             versions[package] = installed.version(package)
-        except installed.PackageNotFoundError:  # a source tree on the path, or an extra that is not here
+        except installed.PackageNotFoundError:  # a source tree on the path, or an extra that is not installed
             continue
     return versions | {"qrag_jax": __version__}

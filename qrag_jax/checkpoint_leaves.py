@@ -1,4 +1,4 @@
-"""The leaves of a checkpoint: a tree by the paths of its leaves, on the disk by Orbax, and back into a template."""
+"""The leaves of a checkpoint: a tree flattened by paths, stored by Orbax, and restored into a template."""
 
 import re
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ from qrag_jax.types import InputError
 _ABSENT = ...
 _MAX_REASON = 300  # characters of an error of Orbax, which quotes whole trees
 _NO_NUMBERS = "OUSMm"  # kinds of NumPy
-_DTYPE = re.compile(r"[<>|=]?[a-z]\w{0,30}", re.ASCII)  # a name, and nothing that NumPy would take for fields or code
-_NUMBERS = (bool, int, float)  # compared by type(): numpy.float64 is a float too, and an array to us
+_DTYPE = re.compile(r"[<>|=]?[a-z]\w{0,30}", re.ASCII)  # a plain name; NumPy would also accept fields or code
+_NUMBERS = (bool, int, float)  # compared by type(): numpy.float64 is a float too, but counts as an array
 
 
 class DamagedError(InputError):
-    """A step cannot be read, `FILE: why`, and an older one may take its place."""
+    """A step cannot be read, `FILE: why`; an older one may be used instead."""
 
 
 def flat_leaves(tree: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The leaves of a tree by path, as Orbax is to write them, and what is known of each."""
+    """The leaves of a tree by path, as Orbax writes them, and a record of each."""
     flat, known = {}, {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(dict(tree))[0]:
         name, facts = _leaf_name(path), {}
@@ -33,7 +33,7 @@ def flat_leaves(tree: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             facts["key_impl"] = str(jax.random.key_impl(leaf))
             leaf = jax.random.key_data(leaf)
-        # Of several processes, an array that is on this one's devices alone is a value that all have.
+        # With several processes, an array on only this one's devices is a value that all have.
         is_global = isinstance(leaf, jax.Array) and (jax.process_count() == 1 or not leaf.is_fully_addressable)
         value = leaf if is_global else _native(np.asarray(leaf))
         if value.dtype.kind in _NO_NUMBERS:
@@ -41,33 +41,33 @@ def flat_leaves(tree: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
                 f"a {type(leaf).__name__} cannot be saved as an array; put it into the metadata", file=name
             )
         known[name] = {"shape": list(value.shape), "dtype": str(value.dtype), **facts}
-        if value.size:  # Orbax refuses empty arrays; they are made again from their shape
+        if value.size:  # Orbax refuses empty arrays; they are restored from their shape
             flat[name] = value
     return flat, known
 
 
 def load_leaves(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Leaves by path: typed keys, Python numbers, and NumPy arrays for all else, whatever the devices were at save.
+    """Leaves by path: typed keys, Python numbers, and NumPy arrays for all others, on any devices.
 
     Args:
-        known: of the leaves to read, as `flat_leaves` gave it.
+        known: records of the leaves to read, from `flat_leaves`.
 
     Raises:
-        DamagedError: one is not there, or is another than `known` says.
+        DamagedError: a leaf is missing, or differs from its record.
     """
     names = [name for name, facts in known.items() if 0 not in facts["shape"]]
     stored: dict[str, Any] = {}
     if names:
         as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
-        # What the store lacks comes back as it was asked for.
+        # A leaf missing in the store comes back as the placeholder.
         wanted = ocp.args.PyTreeRestore(item=dict.fromkeys(names, _ABSENT), restore_args=as_numpy, partial_restore=True)
-        # By itself: a process may read what the others do not.
+        # Locally: a process may read leaves that others do not.
         own = jax.process_index()
         alone = ocp.options.MultiprocessingOptions(primary_host=own, active_processes={own})
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(), multiprocessing_options=alone) as checkpointer:
             try:
                 stored = checkpointer.restore(folder, args=wanted)
-            # What Orbax raises for files that do not fit, or whose JSON is of another form.
+            # Orbax raises these for files that do not fit, or whose JSON has another form.
             except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_REASON]
                 raise DamagedError(f"cannot be restored ({reason})", file=folder) from error
@@ -83,33 +83,33 @@ def load_leaves(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[st
 
 
 def leaf_fault(known: Mapping[str, Any]) -> str | None:
-    """What no leaves can be, of what a record says of them; None where they can be, if the store has them."""
+    """The first impossible entry in a record of leaves; None if all are possible."""
     inner = {name[:place] for name in known for place, letter in enumerate(name) if letter == "/"}
     for name, facts in known.items():
         if name in inner or not all(name.split("/")):
-            return f"leaves: {name!r} is no path of a leaf"
+            return f"leaves: {name!r} is not a path of a leaf"
         if not isinstance(facts, dict) or not _is_shape(facts.get("shape")):
             return f"leaves: {name}: no shape"
         if not _is_dtype(facts.get("dtype")):
             return f"leaves: {name}: no dtype"
         if not all(isinstance(facts.get(field, ""), str) for field in ("python", "key_impl")):
-            return f"leaves: {name}: python or key_impl is no name"
+            return f"leaves: {name}: python or key_impl is not a name"
     return None
 
 
 def _restored(stored: Any, facts: Mapping[str, Any]) -> Any:
-    """A leaf as it was saved.
+    """Restores a leaf as it was saved.
 
     Args:
-        stored: what is in the store; None for an empty array, which is not.
+        stored: its value in the store; None for an empty array, which is not stored.
 
     Raises:
-        ValueError, TypeError, OverflowError: what is there in its place.
+        ValueError, TypeError, OverflowError: the store has something else.
     """
     if stored is _ABSENT:
         raise ValueError("is nothing there")
     value = _native(np.zeros(facts["shape"], facts["dtype"]) if stored is None else np.asarray(stored))
-    # Older checkpoints tell the byte order that an array had before Orbax wrote it in the machine's own.
+    # Older checkpoints record the byte order before Orbax changed it to that of the machine.
     if list(value.shape) != facts["shape"] or str(value.dtype) not in (facts["dtype"], _native_name(facts["dtype"])):
         raise ValueError(f"is {_show(value)} there")
     if "key_impl" in facts:
@@ -123,7 +123,7 @@ def _restored(stored: Any, facts: Mapping[str, Any]) -> Any:
 
 
 def fit_leaves(group: str, template: Any, flat: Mapping[str, Any], source: Path) -> Any:
-    """Put saved leaves into the structure of a template."""
+    """Puts saved leaves into the structure of a template."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     names = [_leaf_name((jax.tree_util.DictKey(group), *path)) for path, _ in leaves]
     faults = [f"{name} is not in the checkpoint" for name in names if name not in flat]
@@ -139,12 +139,12 @@ def fit_leaves(group: str, template: Any, flat: Mapping[str, Any], source: Path)
             faults.append(f"{name} is {_show(value)} in the checkpoint and {_show(leaf)} in the model")
     if faults:
         shown = "; ".join(faults[:8]) + (f"; and {len(faults) - 8} more" if len(faults) > 8 else "")
-        raise InputError(f"{source} does not fit: {shown}. Build the model from the config.yaml beside it")
+        raise InputError(f"{source} does not fit: {shown}. Build the model from the config.yaml next to it")
     return jax.tree_util.tree_unflatten(structure, fitted)
 
 
 def _native(value: np.ndarray) -> np.ndarray:
-    """The same numbers in this machine's byte order, as which all come back."""
+    """The same numbers in this machine's byte order."""
     return value.astype(value.dtype.newbyteorder("="), copy=False)
 
 
@@ -157,7 +157,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def _is_dtype(name: Any) -> bool:
-    """Whether an array of ours can be of a type of this name."""
+    """Whether our arrays can have a type of this name."""
     try:
         dtype = np.dtype(name) if isinstance(name, str) and _DTYPE.fullmatch(name) else None
     except (TypeError, ValueError):
@@ -185,7 +185,7 @@ def _fits(leaf: Any, value: Any) -> bool:
 
 
 def _like(leaf: Any, value: Any) -> Any:
-    """`value` as the kind of thing that the template leaf is, and where it is."""
+    """`value` as the kind of the template leaf, on its devices."""
     if type(leaf) in _NUMBERS:
         return type(leaf)(value)
     if isinstance(leaf, np.ndarray | np.generic):
@@ -195,12 +195,12 @@ def _like(leaf: Any, value: Any) -> Any:
         return _spread(value, sharding, leaf.dtype)
     if sharding is not None and getattr(leaf, "committed", True):
         return jax.device_put(value, sharding, may_alias=False)
-    # copied: a donated buffer must be JAX's own
+    # copied, because a donated buffer must belong to JAX
     return value if isinstance(value, jax.Array) else jnp.array(value, dtype=leaf.dtype)
 
 
 def _spread(value: Any, sharding: jax.sharding.Sharding, dtype: Any) -> jax.Array:
-    """A value that all processes have as one array over the devices of all."""
+    """Turns a value that all processes have into one array over all devices."""
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         data = np.asarray(jax.random.key_data(value))
         return jax.random.wrap_key_data(_spread(data, sharding, data.dtype), impl=jax.random.key_impl(value))

@@ -1,11 +1,11 @@
-"""Run configs: strict YAML and dotted overrides into frozen dataclasses, which live beside the code they configure.
+"""Run configs: strict YAML and dotted overrides for frozen dataclasses, which are next to the code they configure.
 
-Defaults live in the dataclasses; a file holds what differs. Values are checked against the annotations. Numbers are
-those that arrays can hold: finite, integers of 64 bits. Imports no JAX.
+The dataclasses have the defaults; a file has only the differences. Values are checked against the annotations. Numbers
+must fit into arrays: finite, integers of 64 bits. Imports no JAX.
 
-A field may be bool, int, float, str, Literal, tuple, list, dict with text keys, another dataclass, or any of these or
-None. Checks beyond types belong in `__post_init__` as ValueError (or UsageError), which come out with their path, line
-or override: those of `error.field`, else of a field that the message names.
+A field may be bool, int, float, str, Literal, tuple, list, dict with string keys, another dataclass, or any of these or
+None. Put other checks into `__post_init__` as ValueError (or UsageError). They are reported with the path and the line
+or override of `error.field`, or else of a field that the message names.
 """
 
 import difflib
@@ -37,17 +37,18 @@ _LARGEST_INT = 2**63 - 1
 
 
 def load_config(cls: type[Config], path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """Build a config from its defaults, a YAML file, and overrides, later ones winning.
+    """Builds a config from its defaults, a YAML file and overrides; later ones win.
 
     Args:
         cls: frozen dataclass.
         path: YAML file with the fields that differ from the defaults; None for no file.
-        overrides: `learner.gamma=0.9`, with or without leading dashes. A value is YAML (`null`, `[1, 2]`, `1e-3`);
-            for a text field it is taken as it stands, but for quotes around it.
+        overrides: `learner.gamma=0.9`, with or without leading dashes. A value is YAML (`null`, `[1, 2]`, `1e-3`); for
+            a string field it is taken literally, without quotes around it.
 
     Raises:
-        UsageError: missing or malformed file, unknown or missing field, value of a wrong type or not allowed. The
-            message has one line a fault: file and line or override, dotted path, value, what is allowed.
+        UsageError: the file is missing or malformed, a field is unknown or missing, or a value has a wrong type or is
+            not allowed. The message has one line for each fault: file and line or override, dotted path, value, what is
+            allowed.
     """
     data: dict[str, Any] = {}
     where: dict[str, str] = {}
@@ -69,31 +70,31 @@ def load_config(cls: type[Config], path: str | Path | None = None, overrides: Se
 
 
 def is_given(name: str, path: str | Path | None, overrides: Sequence[str]) -> bool:
-    """Whether a YAML file or an override names a field, by its dotted name, as `load_config` reads them."""
+    """Whether a YAML file or an override sets a field, by its dotted name, as `load_config` reads them."""
     given = {} if path is None else flatten(_read(Path(path))[0])
     return name in {*given, *(_split_override(override)[0] for override in overrides)}
 
 
 def is_override(word: str) -> bool:
-    """Whether a word has the form of an override, `field.of.it=value`."""
+    """Whether a word has the form of an override, `field.subfield=value`."""
     name, equals, _ = word.removeprefix("--").partition("=")
     return bool(equals) and _OVERRIDE_NAME.fullmatch(name) is not None
 
 
 def config_from_dict(cls: type[Config], data: object, source: str) -> Config:
-    """Build a config from nested plain values, such as `to_dict` gave; checks and messages as in `load_config`."""
+    """Builds a config from nested plain values, as `to_dict` returns them; checks and messages as in `load_config`."""
     return _decode(cls, data, _Faults({}, {}, source))
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Nested dicts, lists and scalars of a config, every field included; `config_from_dict` gives it back."""
+    """Nested dicts, lists and scalars of a config, with every field; `config_from_dict` reverses it."""
     return {f.name: _plain(getattr(config, f.name)) for f in fields(config) if f.init}
 
 
 def filled(cls: type, data: object) -> Any:
-    """Plain values of a config that an earlier version may have written, with what it did not know at its default.
+    """Plain values of a config, perhaps from an earlier version, with missing fields at their defaults.
 
-    What is no such config is given back as it is, so that it equals none.
+    A value that is not such a config is returned unchanged, so it equals no config.
     """
     try:
         return to_dict(config_from_dict(cls, data, "stored config"))
@@ -102,7 +103,7 @@ def filled(cls: type, data: object) -> Any:
 
 
 def dump_config(config: object) -> str:
-    """A config as YAML, every field included; `load_config` of that file gives an equal config."""
+    """A config as YAML, with every field; `load_config` of that file gives an equal config."""
     return dump_yaml(to_dict(config))
 
 
@@ -131,14 +132,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     try:
         text = read_text_limited(path, MAX_CONFIG_BYTES)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise UsageError("no such config file: give the path of a YAML file", file=path) from error
+        raise UsageError("no such config file; give the path of a YAML file", file=path) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"not UTF-8 text (byte {error.start}): save the file as UTF-8", file=path) from error
+        raise UsageError(f"not UTF-8 text (byte {error.start}); save the file as UTF-8", file=path) from error
     data, lines = parse_yaml_lines(text, str(path))
     if data is None:  # an empty file changes nothing
         return {}, {}
     if not isinstance(data, dict):
-        raise UsageError(f"a config is a mapping of `field: value` lines, this is {_describe(data)}", file=path)
+        raise UsageError(f"must be a mapping of `field: value` lines, but is {_describe(data)}", file=path)
     return data, lines
 
 
@@ -153,7 +154,7 @@ def _parse_override(text: str) -> object:
     try:
         return parse_yaml(text, "override")
     except UsageError:
-        return text  # `pattern=*.txt` is text; in a field of another type it is refused for what it is
+        return text  # `pattern=*.txt` is text; a field of another type refuses it later
 
 
 def _set(data: dict[str, Any], name: str, value: object) -> None:
@@ -167,7 +168,7 @@ def _set(data: dict[str, Any], name: str, value: object) -> None:
 
 @dataclass
 class _Faults:
-    """What is wrong with a config, one line each, and where each value came from."""
+    """The faults of a config, one line each, and where each value came from."""
 
     where: dict[str, str]  # dotted path -> "file:line" or "override ..."
     raw: dict[str, str]  # dotted path -> text of the override
@@ -175,10 +176,10 @@ class _Faults:
     errors: list[UsageError] = field(default_factory=list)
 
     def add(self, path: str, message: Words, at: str | None = None, **parts: Any) -> None:
-        """Notes a fault of the value at `path`, whose place is that of `at` where it is another.
+        """Records a fault of the value at `path`; its place is that of `at` if given.
 
         Args:
-            parts: of the error, beside file and field.
+            parts: of the error, besides file and field.
         """
         place = path if at is None else at
         while place and place not in self.where:  # an override of a parent, or an item of a list
@@ -186,7 +187,7 @@ class _Faults:
         self.errors.append(UsageError(message, file=self.where.get(place, self.source), field=path or None, **parts))
 
     def refuse(self, path: str, error: ValueError | TypeError) -> None:
-        """Notes what the dataclass at `path` says of its fields."""
+        """Records the error of the dataclass at `path`."""
         if isinstance(error, InputError) and error.field:
             name = f"{path}.{error.field}" if path else error.field
             self.add(name, error.reason, value=error.value, remedy=error.remedy)
@@ -205,10 +206,10 @@ def _decode(cls: type[Config], data: object, faults: _Faults) -> Config:
 
 
 def _culprit(path: str, message: str, faults: _Faults) -> str:
-    """Path of the value to blame for what a dataclass's own checks say.
+    """The path of the value that a dataclass's own check complains about.
 
-    Of the fields that the message names, with or without the name of what holds them, the one overridden last, else the
-    first whose place is known; else the last override below the path; else the field that the message begins with.
+    Among the fields that the message names (with or without their parent), it is the one overridden last, or else the
+    first whose place is known. Otherwise it is the last override below the path, or the first field in the message.
     """
     below, own = f"{path}." if path else "", f"{path.rpartition('.')[2]}."
     words = [below + word.removeprefix(own) for word in re.findall(r"[\w-]+(?:\.[\w-]+)*", message)]
@@ -219,7 +220,7 @@ def _culprit(path: str, message: str, faults: _Faults) -> str:
 
 
 def _build(cls: type, data: object, path: str, default: object, faults: _Faults) -> Any:
-    """A dataclass of the given fields, over those of the default object where there is one; None where one is wrong."""
+    """A dataclass of the given fields, over those of the default object if there is one; None if one is wrong."""
     if not isinstance(data, Mapping):
         return faults.add(path, f"expected the fields of {cls.__name__}, got {_describe(data)}")
     hints, num_faults, prefix = get_type_hints(cls), len(faults.errors), f"{path}." if path else ""
@@ -232,7 +233,7 @@ def _build(cls: type, data: object, path: str, default: object, faults: _Faults)
             faults.add(prefix + name, f"unknown field (value {_describe(value)}); {_suggest(name, known, path)}")
     for name, f in known.items():
         if name not in values and _default(f, None) is MISSING:
-            faults.add(prefix + name, "missing: this field has no default, give it a value")
+            faults.add(prefix + name, "missing: this field has no default, so give it a value")
     if len(faults.errors) > num_faults:
         return None
     try:
@@ -248,7 +249,7 @@ def _default(f: Field, parent: object) -> object:
 
 
 def _check(hint: Any, value: Any, path: str, default: object, faults: _Faults) -> Any:
-    """A value as its type has it; what is wrong with it goes into `faults`."""
+    """Converts a value to its type; records what is wrong in `faults`."""
     origin, args = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and is_dataclass(hint):
         return _build(hint, value, path, default, faults)
@@ -265,7 +266,7 @@ def _check(hint: Any, value: Any, path: str, default: object, faults: _Faults) -
     if hint not in _SCALARS:
         raise TypeError(f"{path}: a config field cannot have the type {hint}")
     if hint is str and path in faults.raw and faults.raw[path][:1] not in ("'", '"'):
-        return faults.raw[path]  # `name=5` on the command line: quoting for the shell and for YAML is too much to ask
+        return faults.raw[path]  # `name=5` on the command line: nobody should have to quote for both shell and YAML
     if hint is int and isinstance(value, float) and value.is_integer():
         value = int(value)  # 1e3
     right = isinstance(value, hint) or (hint is float and isinstance(value, int))

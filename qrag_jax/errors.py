@@ -1,4 +1,4 @@
-"""Errors that say what is wrong, where, and what to do about it, as text and as fields. Imports nothing of qrag_jax."""
+"""Errors that say what is wrong, where, and what to do, as text and as fields. Imports nothing of qrag_jax."""
 
 import copy
 import re
@@ -11,12 +11,12 @@ _Same = TypeVar("_Same", bound="_Told")
 
 @dataclass(frozen=True)
 class Arg:
-    """An argument that a sentence names: `retriever='bm25'` in Python, `--retriever bm25` on the command line.
+    """An argument named in a sentence: `retriever='bm25'` in Python, `--retriever bm25` on the command line.
 
     Attributes:
         name: of the parameter, or of the field of a config.
-        value: to give it; None names the argument alone.
-        python: how Python's callers give it, where that is no argument of this name.
+        value: to give it; None names only the argument.
+        python: how it is written in Python, if that is not an argument of this name.
     """
 
     name: str
@@ -27,27 +27,26 @@ class Arg:
         return self.python or (self.name if self.value is None else f"{self.name}={self.value!r}")
 
 
-Words = str | tuple[str | Arg, ...]  # a sentence; in parts, so that each reader sees an `Arg` in their own words
+Words = str | tuple[str | Arg, ...]  # a sentence; in parts, so that each interface can write an `Arg` in its own way
 
 
 def worded(words: Words, name: Callable[[Arg], str] = str) -> str:
-    """A sentence as one text; `name` gives an argument as its reader does."""
+    """A sentence as one string; `name` writes an argument for its reader."""
     parts = (words,) if isinstance(words, str) else words
     return "".join(part if isinstance(part, str) else name(part) for part in parts)
 
 
 class _Told(Exception):
-    """The parts of a message, `{file}:{line}: {field} {value}: {reason}; {remedy}`; parts that are not given are left
-    out.
+    """The parts of a message, `{file}:{line}: {field} {value}: {reason}; {remedy}`. Missing parts are left out.
 
-    A text alone may say all of it. `value` stands in quotes where it is a text, and a tuple as its words. A reason that
-    itself begins with the field is not told field and value before it. A remedy comes after a semicolon, unless it
-    begins with a bracket or brings its own `: `, `, ` or `. `.
+    The reason alone may be the whole message. A `value` that is a string is quoted, and a tuple is written as its
+    words. If the reason begins with the field, field and value are not repeated. The remedy follows a semicolon, unless
+    it begins with a bracket or with its own `: `, `, ` or `. `.
 
     Attributes:
         reason: what is wrong.
         file, line: where.
-        field, value: of what: a parameter, a field of a file or config.
+        field, value: a parameter, or a field of a file or config, and its value.
         remedy: what to do.
     """
 
@@ -68,14 +67,14 @@ class _Told(Exception):
     def __str__(self) -> str:
         return self.text()
 
-    def __reduce__(self) -> tuple[Any, ...]:  # subclasses may take what is none of `args`
+    def __reduce__(self) -> tuple[Any, ...]:  # subclasses may take arguments that are not in `args`
         return _rebuilt, (type(self), self.args, vars(self))
 
     def text(self, name: Callable[[Arg], str] = str, with_file: bool = True) -> str:
         """The message.
 
         Args:
-            name: an argument -> how its reader gives it.
+            name: writes an argument for the reader.
             with_file: begin with file and line.
         """
         parts = [self.file if self.line is None else f"{self.file}:{self.line}"] if self.file and with_file else []
@@ -87,7 +86,7 @@ class _Told(Exception):
         return ": ".join([*parts, reason]) + joint + remedy
 
     def at(self: _Same, file: object) -> _Same:
-        """The same, of this file; of the file that it names already, the first of both stands before it."""
+        """A copy for this file; if the error already names a file, this one comes before it."""
         told = copy.copy(self)
         told.file = str(file) if self.file is None else f"{file}: {self.file}"
         return told
@@ -98,15 +97,15 @@ class InputError(_Told, ValueError):
 
 
 class UsageError(InputError):
-    """A wrong config, flag or path that was asked for. CLI exit code 2."""
+    """A wrong config, flag or path. CLI exit code 2."""
 
 
 class InputWarning(_Told, UserWarning):
-    """Something was read otherwise than it may have been meant."""
+    """An input may have been read differently from what was meant."""
 
 
 class Stopped(Exception):
-    """A run was asked to stop, has saved what it had, and says how it goes on."""
+    """A run was stopped on request; it has saved its state, and the message says how to continue."""
 
 
 def check_fields(
@@ -119,13 +118,13 @@ def check_fields(
     within: Mapping[str, str] | None = None,
     error: type[InputError] = UsageError,
 ) -> None:
-    """Refuses a dataclass with a field out of its bounds. Of a list or mapping every item is held to them; None passes.
+    """Refuses a dataclass with a field out of its bounds. For a list or mapping, checks every item; None passes.
 
     Args:
         prefix: of a field in the error: `hicbench`, for `hicbench.num_draws`.
         positive: fields of at least 1.
         shares: fields from 0 to 1.
-        within: fields with their interval, as `(0, 1]`; infinity is within `(0, inf]` only.
+        within: fields with their interval, such as `(0, 1]`; only `(0, inf]` includes infinity.
         error: to raise.
     """
     least = dict.fromkeys(positive, 1) | dict(at_least or {})

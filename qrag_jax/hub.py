@@ -1,12 +1,12 @@
-"""Runs on the Hugging Face hub or in a shared folder: pushed whole, pulled whole, and proved by their manifest.
+"""Runs on the Hugging Face hub or in a shared folder: pushed and pulled completely, and checked by their manifest.
 
     README.md       the card
-    metrics.jsonl   of the training, and times.jsonl, where the run has them
+    metrics.jsonl   of the training, and times.jsonl, if the run has them
     step_1200/      one checkpoint, as `checkpoint.save_checkpoint` wrote it
 
-A repository is thus a run folder with one step; older ones are older commits. What is pulled is untrusted: its names
-are checked before anything is fetched, only what the manifest lists is taken, and a run stands in its place after
-every hash was found right. Imports no JAX, and the hub's client only when a repository is asked for.
+So a repository is a run folder with one step, and its older commits have the older steps. A pulled run is untrusted:
+its file names are checked before anything is fetched, only files of the manifest are taken, and the run appears only
+after every hash was checked. Imports no JAX, and the hub's client only for repositories.
 """
 
 import os
@@ -34,9 +34,9 @@ from qrag_jax.types import Arg, InputError, UsageError
 
 _CARD = "README.md"
 _LOGS = ("metrics.jsonl", "times.jsonl")
-# No manifest bounds these, and no search needs them: larger ones stay where they are.
+# The manifest has no sizes of these files, and no search needs them: large ones are not taken.
 _MAX_BESIDE = {_CARD: 2**24} | dict.fromkeys(_LOGS, 2**30)
-_FOREIGN = frozenset({_CARD, ".gitattributes"})  # what a repository has before anything is pushed to it
+_FOREIGN = frozenset({_CARD, ".gitattributes"})  # files that a new repository may have
 _REPOSITORY = re.compile(r"(hf://)?([A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(.+))?", re.ASCII)
 _STEP = re.compile(r"step_(0|[1-9][0-9]{0,17})/manifest\.json")
 _OWN = re.compile(r"step_\d+/")
@@ -59,9 +59,9 @@ class Place:
 
 @dataclass(frozen=True)
 class _Source:
-    """Files of a place: their names, and their `sizes` in bytes, as far as they are known before they are fetched.
+    """The files of a place: their names, and their `sizes` in bytes if known before they are fetched.
 
-    `fetch` gives a file's path, `put` brings that file to another path.
+    `fetch` returns a local path of a file, `put` moves that file to another path.
     """
 
     origin: str
@@ -72,34 +72,36 @@ class _Source:
 
 
 def parse_place(text: str, *, is_new: bool = False) -> Place:
-    """`owner/name[@revision]` is a repository, what starts with `/`, `.` or `~` is a folder; nothing else is a place.
+    """Parses a place: `owner/name[@revision]` is a repository; a folder starts with `/`, `.` or `~`.
 
     Args:
-        is_new: something is made there: a name whose first part is a folder here may be meant as a new folder in it,
-            and would become a repository that everybody sees.
+        is_new: the place will be created. Then a name whose first part is a local folder is refused, because it may
+            mean a new folder in it and would become a public repository.
     """
     if text.startswith(("/", ".", "~")):
         return Place(folder=Path(os.path.expanduser(text)))
     match = _REPOSITORY.fullmatch(text)
     if match is None:
         raise UsageError(
-            f"{text!r} is no place to share: write owner/name for a repository of the hub, or a folder that starts "
+            f"{text!r} is not a place to share; write owner/name for a repository of the hub, or a folder that starts "
             "with ./, / or ~"
         )
     scheme, repository, revision = match.groups()
     if scheme is None and Path(repository).exists():
-        raise UsageError(f"{text!r} is a folder here: write ./{repository} if you mean it, hf://{text} if you do not")
+        raise UsageError(
+            f"{text!r} is also a folder here; write ./{repository} for the folder, hf://{text} for the repository"
+        )
     owner = repository.partition("/")[0]
     if scheme is None and is_new and Path(owner).is_dir():
         raise UsageError(
-            f"{text!r} may be a new folder in {owner}/, which is here, or a repository of the hub: write "
+            f"{text!r} may be a new folder in {owner}/ here, or a repository of the hub; write "
             f"./{repository} for the folder, hf://{text} for the repository"
         )
     return Place(repository=repository, revision=revision)
 
 
 def run_files(folder: Path, step: int, card: str, run: Path | None = None) -> dict[str, Path | bytes]:
-    """What a push writes, by name: the card, the run's logs where they exist, every file that the manifest lists.
+    """The files of a push by name: the card, the run's logs if they exist, and every file of the manifest.
 
     Args:
         run: folder of the logs; None leaves them out.
@@ -118,23 +120,23 @@ def push_run(
     private: bool = False,
     endpoint: str | None = None,
 ) -> str:
-    """Write a run to a folder, all of it or nothing, or to a repository, in one commit.
+    """Writes a run to a folder, completely or not at all, or to a repository, in one commit.
 
     Args:
-        place: a folder that is empty or not there yet; a repository, made when absent.
-        files: of `run_files`.
-        private: a repository that only its owner sees.
+        place: a folder that is empty or does not exist; or a repository, which is made if absent.
+        files: from `run_files`.
+        private: only the owner can see the repository.
         endpoint: of the hub; None takes HF_ENDPOINT, or huggingface.co.
 
     Returns:
-        Where it is now: the folder, or the address of the commit.
+        Its place: the folder, or the address of the commit.
     """
     if place.revision is not None:
-        raise UsageError(f"{place}: a push goes to the main branch: leave @{place.revision} out")
+        raise UsageError(f"{place}: a push goes to the main branch; leave @{place.revision} out")
     if place.folder is None:
         return _push_to_hub(place, files, message, private, endpoint)
     if private:
-        belongs = (Arg("private"), " belongs to a repository of the hub; a folder has its own permissions")
+        belongs = (Arg("private"), " applies only to a repository; set the permissions of a folder yourself")
         raise UsageError(belongs, file=place, field="private")
     with new_folder(place.folder, "push") as run:
         for name, content in files.items():
@@ -150,18 +152,18 @@ def push_run(
 
 
 def pull_run(place: Place, out: Path, step: int | None = None, endpoint: str | None = None) -> tuple[int, str]:
-    """Fetch a run into `out`, all of it or nothing.
+    """Fetches a run into `out`, completely or not at all.
 
-    A download that breaks off is kept beside `out` as `.pull-<name>`, and the next pull goes on with it.
+    If a download breaks off, it is kept next to `out` as `.pull-<name>`, and the next pull continues it.
 
     Args:
-        place: where a run was pushed to; any run folder will do.
-        out: a folder that is empty or not there yet.
-        step: which checkpoint, where there are several; None takes the newest.
+        place: of a pushed run, or any run folder.
+        out: a folder that is empty or does not exist.
+        step: which checkpoint, if there are several; None takes the newest.
         endpoint: of the hub; None takes HF_ENDPOINT, or huggingface.co.
 
     Returns:
-        (step, where it came from: the folder, or the repository at its commit).
+        (step, source: the folder, or the repository at its commit).
     """
     check_empty(out)
     check_replaceable(out)
@@ -171,7 +173,7 @@ def pull_run(place: Place, out: Path, step: int | None = None, endpoint: str | N
 
 
 def _pull(place: Place, out: Path, beside: Path, step: int | None, endpoint: str | None) -> tuple[int, str]:
-    """See `pull_run`; `beside` is no other process's."""
+    """See `pull_run`; no other process uses `beside`."""
     if place.folder is not None:
         source = _folder_source(place.folder)
     else:
@@ -202,13 +204,13 @@ def _pull(place: Place, out: Path, beside: Path, step: int | None, endpoint: str
 
 
 def _refusal(source: _Source, beside: Path, fault: str) -> InputError:
-    for folder in ("run", "download"):  # gone by now: say the names that the source knows
+    for folder in ("run", "download"):  # removed by now; use the names of the source
         fault = fault.replace(f"{beside / folder}{os.sep}", "")
-    return InputError(f"{source.origin}: refused, nothing was kept: {fault}; pull again, or have it pushed again")
+    return InputError(f"{source.origin}: refused and not kept: {fault}; pull again, or have the run pushed again")
 
 
 def _steps(names: Iterable[str]) -> dict[int, str]:
-    """Step folders by their number, of names that end in a manifest."""
+    """Step folders by number, from names that end in a manifest."""
     found = (match for match in map(_STEP.fullmatch, names) if match)
     return {int(match[1]): f"step_{match[1]}" for match in found}
 
@@ -216,10 +218,12 @@ def _steps(names: Iterable[str]) -> dict[int, str]:
 def _choose(source: _Source, step: int | None) -> tuple[int, str]:
     steps = _steps(source.names)
     if not steps:
-        raise InputError(f"{source.origin}: no checkpoint here (no step_<n>/{MANIFEST}); was it pushed by `qrag push`?")
+        raise InputError(
+            f"{source.origin}: no checkpoint here (no step_<n>/{MANIFEST}); give a run that `qrag push` wrote"
+        )
     if step is not None and step not in steps:
         there = ", ".join(map(str, sorted(steps)))
-        raise UsageError(f"{source.origin}: no checkpoint of step {step}; there is {there}")
+        raise UsageError(f"{source.origin}: no checkpoint of step {step}; choose from {there}")
     number = max(steps) if step is None else step
     return number, steps[number]
 
@@ -227,17 +231,17 @@ def _choose(source: _Source, step: int | None) -> tuple[int, str]:
 def _wanted(source: _Source, folder: str, listed: Iterable[str]) -> list[str]:
     names = [f"{folder}/{name}" for name in (MANIFEST, *listed)]
     if absent := [name for name in names if name not in source.names]:
-        raise InputError(f"{absent[0]}: missing, though the manifest lists it; push it again")
+        raise InputError(f"{absent[0]}: missing, although the manifest lists it; push the run again")
     return names
 
 
 def _is_taken(source: _Source, name: str) -> bool:
-    """Whether a card or a log is of a size that some have; says so where it is not."""
+    """Whether a card or log is small enough to take; warns if not."""
     size, most = source.sizes(name) or 0, _MAX_BESIDE[name]
     if size > most:
         warnings.warn(
-            f"{source.origin}: {name} is left out: it has {size:,} bytes, and more than {most:,} are not taken (the "
-            "run is whole without it)",
+            f"{source.origin}: {name} is left out: it has {size:,} bytes, and at most {most:,} are taken (the "
+            "run is complete without it)",
             UserWarning,
             stacklevel=3,
         )
@@ -246,13 +250,13 @@ def _is_taken(source: _Source, name: str) -> bool:
 
 def _folder_source(folder: Path) -> _Source:
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; give one that a run was pushed to, or owner/name for a repository")
+        raise UsageError(f"{folder}: no such folder; give the folder of a run, or owner/name for a repository")
     names = frozenset(path.relative_to(folder).as_posix() for path in files_under(folder))
-    # A snapshot in the cache of the Hub is made of links to the blobs of its repository.
+    # A snapshot in the hub's cache consists of links to the blobs of its repository.
     snapshots = Path(os.path.realpath(folder)).parent
     is_cached = snapshots.name == "snapshots" and snapshots.parent.name.startswith("models--")
     root = snapshots.parent if is_cached else folder
-    for path in folder.glob("step_*"):  # its files are not among the names, and an older step would be taken for it
+    for path in folder.glob("step_*"):  # a step that cannot be read is not skipped in favour of an older one
         check_inside(root, path)
 
     def fetch(name: str) -> Path:
@@ -262,8 +266,8 @@ def _folder_source(folder: Path) -> _Source:
 
 
 def _hub_source(place: Place, download: Path, endpoint: str | None) -> _Source:
-    """The files of one commit, so that a push in between does not mix two."""
-    from huggingface_hub import HfApi  # costs a second, which a folder need not wait for
+    """The files of one commit, so a push in between cannot mix two."""
+    from huggingface_hub import HfApi  # takes a second, and folders do not need it
 
     api, repository = HfApi(endpoint=endpoint), str(place.repository)
     with _hub_errors(f"{place}: nothing was pulled", place.revision):
@@ -271,7 +275,7 @@ def _hub_source(place: Place, download: Path, endpoint: str | None) -> _Source:
     sizes = {file.rfilename: file.size for file in info.siblings or ()}
 
     def fetch(name: str) -> Path:
-        with _hub_errors(f"{place}: the download broke off and goes on when you pull again", place.revision):
+        with _hub_errors(f"{place}: the download broke off and continues when you pull again", place.revision):
             return Path(api.hf_hub_download(repository, name, revision=info.sha, local_dir=download))
 
     return _Source(f"{repository}@{info.sha}", frozenset(sizes), sizes.get, fetch, os.replace)
@@ -284,7 +288,7 @@ def _push_to_hub(
 
     if get_token() is None:
         raise UsageError(
-            f"{place}: a push needs a token: {_LOG_IN} to one with write access "
+            f"{place}: a push needs a token; {_LOG_IN} with write access "
             "(https://huggingface.co/settings/tokens), or push to a folder"
         )
     api, repository = HfApi(endpoint=endpoint), str(place.repository)
@@ -292,11 +296,11 @@ def _push_to_hub(
         api.create_repo(repository, private=private or None, exist_ok=True)
         info = api.model_info(repository)
     if private and not info.private:
-        raise UsageError(f"{place}: exists and is public: make it private in its settings, or choose another name")
+        raise UsageError(f"{place}: exists and is public; make it private in its settings, or choose another name")
     there = {file.rfilename for file in info.siblings or ()}
     if there - _FOREIGN and not _steps(there):
         raise UsageError(
-            f"{place}: holds something that `qrag push` did not write ({min(there - _FOREIGN)}): choose another name"
+            f"{place}: has files that `qrag push` did not write ({min(there - _FOREIGN)}); choose another name"
         )
     stale = sorted(name for name in there - set(files) if name in _LOGS or _OWN.match(name))
     operations = [CommitOperationAdd(name, content) for name, content in files.items()]
@@ -305,14 +309,14 @@ def _push_to_hub(
             repository,
             [*operations, *map(CommitOperationDelete, stale)],
             commit_message=message,
-            parent_commit=info.sha,  # a push that came in between is not mixed with this one
+            parent_commit=info.sha,  # fails if there was another push in between
         )
     return str(commit.commit_url)
 
 
 @contextmanager
 def _hub_errors(what: str, revision: str | None = None) -> Iterator[None]:
-    """What the hub's client raises, as errors that open with `what`, which names the repository, and say what to do."""
+    """Turns errors of the hub's client into errors that begin with `what`, the repository, and say what to do."""
     from huggingface_hub import errors
 
     try:
@@ -330,17 +334,17 @@ def _reason(error: Exception, revision: str | None) -> tuple[type[InputError], s
     chain = (error, error.__cause__)
     status = error.response.status_code if isinstance(error, errors.HfHubHTTPError) else None
     if any(isinstance(one, errors.OfflineModeIsEnabled) for one in chain):
-        return UsageError, "HF_HUB_OFFLINE=1 forbids the network: unset it, or take a folder in place of the repository"
+        return UsageError, "HF_HUB_OFFLINE=1 forbids the network; unset it, or use a folder instead"
     if isinstance(error, errors.GatedRepoError):
-        return UsageError, f"its owner lets in whom they choose: ask on its page, then {_LOG_IN}"
+        return UsageError, f"its owner must grant access; ask on its page, then {_LOG_IN}"
     if isinstance(error, errors.RevisionNotFoundError):
-        return UsageError, f"it has no branch, tag or commit {revision}"
-    if isinstance(error, errors.RepositoryNotFoundError):  # the hub tells nobody which of the two it is
-        return UsageError, f"no such repository, or a private one that your token may not read: {_LOG_IN}"
+        return UsageError, f"it has no branch, tag or commit {revision}; check the name"
+    if isinstance(error, errors.RepositoryNotFoundError):  # the hub does not say which of the two it is
+        return UsageError, f"no such repository, or a private one that your token may not read; {_LOG_IN}"
     if status == 401:
-        return UsageError, f"the hub does not accept your token: {_LOG_IN} to a new one"
+        return UsageError, f"the hub does not accept your token; {_LOG_IN} with a new one"
     if status == 403:
-        return UsageError, "your token may not write there: take one with write access, or a name of your own"
+        return UsageError, "your token may not write there; use one with write access, or your own name"
     first = " ".join(str(error).split("\n")[:2]).strip()
     if isinstance(error, ValueError) and status is None:  # a malformed name, or front matter that the hub refuses
         return UsageError, first

@@ -1,6 +1,6 @@
-"""Every name that a config, a flag or a function takes, once: things of a kind in registries, closed sets as types.
+"""All names that configs, flags and functions accept: registries for kinds of things, types for closed sets.
 
-Another thing of a kind is a module that has it and a line here; the module is imported when the thing is first used.
+To add a thing of a kind, write a module with it and a line here; the module is imported at first use.
 """
 
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from qrag_jax.registry import Entry, Registry
 
 VECTORS = frozenset({"vectors"})  # it compares vectors of sentences
-STUDY = frozenset({"study"})  # a study that names no strategies compares it, with chunks of 128 and 64 tokens
-STOP = frozenset({"stop"})  # STOP can be learned from it: a complete set is paid when the episode ends
-QUESTIONS = frozenset({"questions"})  # of tasks of a study: which questions to read can be said
-SHORT = frozenset({"short"})  # its documents may be stitched to long ones
+STUDY = frozenset({"study"})  # by default a study compares it, with chunks of 128 and 64 tokens
+STOP = frozenset({"stop"})  # STOP can be learned from it: a complete set is rewarded when the episode ends
+QUESTIONS = frozenset({"questions"})  # of tasks of a study: you can choose which questions to read
+SHORT = frozenset({"short"})  # its documents may be joined to long ones
 LLM = frozenset({"llm"})  # it asks a language model
-TREE = frozenset({"tree"})  # a strategy that makes trees, a source of boundaries that such a one may ask
-TREE_OF_TEXT = TREE | {"text"}  # and it needs nothing but the text
+TREE = frozenset({"tree"})  # a strategy that makes trees, or a source of boundaries for one
+TREE_OF_TEXT = TREE | {"text"}  # and it needs only the text
 
 _STRATEGIES = "qrag_jax.chunking.strategies"
 CHUNKERS: Registry[Any] = Registry(

@@ -1,4 +1,4 @@
-"""Things of a kind by their names: where each is found, and what the help says of it. Imports none of them."""
+"""Registries of named things of a kind: where each is defined, and its help text. Imports none of them."""
 
 import difflib
 import importlib
@@ -18,9 +18,9 @@ class Entry:
 
     Attributes:
         name: in configs, flags and functions.
-        target: `package.module:NAME`, imported when it is first used.
+        target: `package.module:NAME`, imported at first use.
         about: what it does, for the help.
-        tags: what has to be known of it before it is imported, such as "llm": it asks a language model.
+        tags: facts needed before it is imported, such as "llm": it asks a language model.
     """
 
     name: str
@@ -30,15 +30,15 @@ class Entry:
 
 
 class Registry(Mapping[str, Entry], Generic[T]):
-    """All things of a kind, in the order of the help; `load` gives one.
+    """All things of a kind, in the order of the help; `load` imports one.
 
-    Another one is a module with the thing, and a line of `qrag_jax/names.py`; or `add`, in a program of one's own.
+    To add one, write a module with it and a line in `qrag_jax/names.py`; or call `add` in your own program.
     """
 
     def __init__(self, kind: str, entries: Iterable[Entry]) -> None:
         """Args:
-        kind: what the things are called, for errors.
-        entries: each name once.
+        kind: name of the kind, for errors.
+        entries: with distinct names.
         """
         self.kind = kind
         self._entries: dict[str, Entry] = {}
@@ -46,7 +46,7 @@ class Registry(Mapping[str, Entry], Generic[T]):
             self.add(entry)
 
     def add(self, entry: Entry) -> None:
-        """Takes in another one. Config types know those that were there when their module was imported.
+        """Adds an entry. Config types know only the entries that existed when their module was imported.
 
         Raises:
             UsageError: the name is taken.
@@ -54,7 +54,7 @@ class Registry(Mapping[str, Entry], Generic[T]):
         if entry.name in self._entries:
             taken = self._entries[entry.name].target
             raise UsageError(
-                f"is there already, as {taken}", field=self.kind, value=entry.name, remedy="choose another name"
+                f"already exists, as {taken}", field=self.kind, value=entry.name, remedy="choose another name"
             )
         self._entries[entry.name] = entry
 
@@ -64,16 +64,16 @@ class Registry(Mapping[str, Entry], Generic[T]):
         return tuple(self._entries)
 
     def choices(self, *tags: str, without: str = "") -> tuple[str, ...]:
-        """Names of those that have all of these tags, and not that one."""
+        """Names of the entries that have all of these tags, and not `without`."""
         return tuple(
             name for name, entry in self._entries.items() if entry.tags.issuperset(tags) and without not in entry.tags
         )
 
     def load(self, name: str) -> T:
-        """The thing of a name, imported now.
+        """Imports the thing of a name.
 
         Raises:
-            UsageError: there is none of this name.
+            UsageError: the name is unknown.
         """
         if name not in self._entries:
             near = difflib.get_close_matches(name, self.names, n=1)
@@ -83,7 +83,7 @@ class Registry(Mapping[str, Entry], Generic[T]):
         return getattr(importlib.import_module(module), attribute)
 
     def help(self) -> str:
-        """A paragraph for each: its name in a column, and what it does beside it."""
+        """A paragraph for each entry: its name in a column, then what it does."""
         width = max(map(len, self.names), default=0) + 4
         return "".join(
             textwrap.fill(entry.about, 120, initial_indent=f"  {name}".ljust(width), subsequent_indent=" " * width)

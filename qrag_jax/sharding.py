@@ -1,8 +1,8 @@
-"""Where arrays live on many devices: a mesh from the config, data parallel and FSDP as shardings, several processes.
+"""Arrays on many devices: a mesh from the config, shardings for data parallel and FSDP, several processes.
 
-The update is one jitted function; XLA splits it along the shardings that its arguments have. A batch is split over all
-devices of the mesh. With `fsdp` above 1 parameters, target and optimiser state are split too, each array along its
-longest axis that divides, and gathered where they are used.
+The update is one jitted function; XLA splits it along the shardings of its arguments. A batch is split over all devices
+of the mesh. With `fsdp` above 1, parameters, target and optimiser state are split too, each array along its longest
+axis that divides, and gathered where they are used.
 """
 
 import math
@@ -19,16 +19,16 @@ from qrag_jax.types import Arg, InputError, UsageError, check_fields
 
 PyTree = Any
 _AXES = ("data", "fsdp")
-_SMALLEST_SPLIT = 2**12  # an array with fewer elements stays whole: splitting it costs more than it saves
+_SMALLEST_SPLIT = 2**12  # elements; splitting a smaller array costs more than it saves
 
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """How many devices a run uses, and for what. The result does not depend on it but for rounding.
+    """How many devices a run uses, and for what. Apart from rounding, the result does not depend on it.
 
     Attributes:
         data: groups of devices; each has all parameters and a share of the batch.
-        fsdp: devices of a group; they split the parameters and the optimiser's state, and the batch further.
+        fsdp: devices of a group; they split the parameters, the optimiser's state, and the group's share of the batch.
     """
 
     data: int = 1
@@ -39,17 +39,17 @@ class MeshConfig:
 
     @property
     def size(self) -> int:
-        """Devices in all."""
+        """The number of devices."""
         return self.data * self.fsdp
 
 
 def start_processes(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    """Joins the processes of a run, before anything else touches a device.
+    """Joins the processes of a run; call it before anything uses a device.
 
     Args:
         coordinator: `HOST:PORT` of process 0; None asks the cluster (SLURM, Open MPI, Kubernetes, TPU pods).
-        num_processes: processes in all; None asks the cluster.
-        process_id: number of this one; None asks the cluster.
+        num_processes: number of processes; None asks the cluster.
+        process_id: number of this process; None asks the cluster.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # read on CPU only
     try:
@@ -60,13 +60,13 @@ def start_processes(coordinator: str | None, num_processes: int | None, process_
             remedy=(
                 ". Give ",
                 *(Arg("coordinator", "HOST:PORT"), ", ", Arg("num_processes"), " and ", Arg("process_id")),
-                ", or start the run by srun, mpirun or on a TPU pod",
+                ", or start the run with srun, mpirun or on a TPU pod",
             ),
         ) from error
 
 
 def is_main_process() -> bool:
-    """Whether this process writes logs and speaks; True where there is only one."""
+    """Whether this process writes logs and messages; True if it is the only one."""
     return jax.process_index() == 0
 
 
@@ -75,13 +75,13 @@ def make_mesh(config: MeshConfig) -> Mesh:
     devices = jax.devices()
     if config.size > len(devices):
         raise UsageError(
-            f"mesh.data={config.data} x mesh.fsdp={config.fsdp} needs {config.size} devices, here are {len(devices)} "
-            f"({devices[0].platform})"
+            f"mesh.data={config.data} x mesh.fsdp={config.fsdp} needs {config.size} devices, but there are "
+            f"{len(devices)} ({devices[0].platform}); lower one of the two"
         )
     if jax.process_count() > 1 and config.size != len(devices):
         raise UsageError(
             f"mesh.data={config.data} x mesh.fsdp={config.fsdp} must use all {len(devices)} devices of the "
-            f"{jax.process_count()} processes"
+            f"{jax.process_count()} processes; raise one of the two"
         )
     return jax.make_mesh(
         (config.data, config.fsdp), _AXES, axis_types=(AxisType.Auto,) * 2, devices=devices[: config.size]
@@ -94,12 +94,12 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def split_rows(mesh: Mesh, axis: int = 0) -> NamedSharding:
-    """Every device has a share of the rows, which stand on the given axis."""
+    """Every device has a share of the rows, along the given axis."""
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, _AXES))
 
 
 def state_shardings(mesh: Mesh, state: PyTree) -> PyTree:
-    """Where each array of a training state lives.
+    """The sharding of each array of a training state.
 
     Args:
         state: arrays or their shapes (`jax.eval_shape`).
@@ -117,27 +117,27 @@ def state_shardings(mesh: Mesh, state: PyTree) -> PyTree:
 
 
 def place(tree: PyTree, sharding: NamedSharding) -> PyTree:
-    """Host arrays, the same in every process, as global arrays of which each device holds its share."""
+    """Turns host arrays, equal in every process, into global arrays of which each device has its share."""
     if sharding.is_fully_addressable:
         return jax.device_put(tree, sharding)
     return jax.tree.map(lambda x: jax.make_array_from_callback(np.shape(x), sharding, np.asarray(x).__getitem__), tree)
 
 
 def to_host(tree: PyTree, mesh: Mesh) -> PyTree:
-    """Whole arrays of a tree of global ones, in every process; all processes call it together."""
+    """Gathers whole arrays from global ones, in every process; all processes must call it together."""
     whole = jax.jit(lambda tree: tree, out_shardings=replicated(mesh))(tree)
     return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), whole)
 
 
 def any_process(asked: bool) -> bool:
-    """Whether any process of the run was asked, known to all of them; one small all-gather."""
+    """Whether any process passes True, in all of them; one small all-gather."""
     if jax.process_count() == 1:
         return asked
     return bool(multihost_utils.process_allgather(np.array(asked)).any())
 
 
 def check_same_everywhere(what: str, digest: str) -> None:
-    """Refuses processes that do not see the same: what each computes from it would be mixed in silence."""
+    """Refuses processes with different data, because their results would be mixed silently."""
     if jax.process_count() == 1:
         return
     own = np.frombuffer(bytes.fromhex(digest), np.uint8)
@@ -145,15 +145,15 @@ def check_same_everywhere(what: str, digest: str) -> None:
     different = [i for i, other in enumerate(others) if (other != others[0]).any()]
     if different:
         raise InputError(
-            f"processes {different} see other data than process 0: {what} must be the same files on every machine"
+            f"processes {different} see other data than process 0; {what} must be the same files on every machine"
         )
 
 
 def map_rows(function: Callable[..., jax.Array], shared: PyTree, *rows: jax.Array) -> jax.Array:
-    """`function(shared, *rows) -> [n, ...]`, each device of the surrounding mesh on its own share of the n rows.
+    """`function(shared, *rows) -> [n, ...]`; each device of the current mesh computes its share of the n rows.
 
-    For functions that XLA cannot split by itself, such as loops over blocks of rows. The result is on every device.
-    Without a mesh (`jax.set_mesh`), or where the rows do not divide, the function is called as it is.
+    For functions that XLA cannot split, such as loops over blocks of rows. The result is on every device. Without a
+    mesh (`jax.set_mesh`), or if the rows do not divide, the function is called directly.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1 or rows[0].shape[0] % mesh.size:

@@ -1,4 +1,4 @@
-"""Frozen nouns and protocols that every package shares. Imports no JAX."""
+"""Frozen types and protocols that all packages share. Imports no JAX."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ Span = tuple[int, int]  # half-open character offsets (start, end) into Document
 Embed = Callable[[Sequence[str]], np.ndarray]
 # One text -> (float32 [num_tokens, dim], int64 [num_tokens, 2] half-open character offsets).
 EmbedTokens = Callable[[str], tuple[np.ndarray, np.ndarray]]
-# One text -> its number of tokens, special tokens not counted.
+# Text -> its number of tokens, without special tokens.
 CountTokens = Callable[[str], int]
 
 
@@ -31,32 +31,32 @@ class Counts(Protocol):
 
     @property
     def num_texts(self) -> int:
-        """Rows that were encoded."""
+        """Number of encoded rows."""
         ...
 
     @property
     def num_tokens(self) -> int:
-        """Their tokens, special ones counted."""
+        """Number of their tokens, special ones included."""
         ...
 
     @property
     def num_texts_cut(self) -> int:
-        """Rows that lost tokens at the window."""
+        """Number of rows that were cut at the window."""
         ...
 
 
 @runtime_checkable
 class Encoder(Protocol):
-    """An `Embed` that says what it is and what it has read; `models.make_embedder` makes one."""
+    """An `Embed` with a fingerprint and counts; `models.make_embedder` makes one."""
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal vectors: a hash of weights, shape, tokenizer and window."""
+        """A hash of weights, shape, tokenizer and window; equal fingerprints mean equal vectors."""
         ...
 
     @property
     def counts(self) -> Counts:
-        """What was read so far."""
+        """What it has read so far."""
         ...
 
     def __call__(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
@@ -66,7 +66,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class Document:
-    """One text with a stable id; `metadata` holds what a reader knows of it (title, path, ...)."""
+    """A text with a stable id; `metadata` has what a reader knows about it (title, path, ...)."""
 
     id: str
     text: str
@@ -75,14 +75,14 @@ class Document:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of a document that is retrieved as one, and proves where it came from.
+    """A part of a document that is retrieved as one unit, with its exact place.
 
     Attributes:
         id: hash of document id, spans and level (`chunking/text/chunks.py:chunk_id`); equal texts have different ids.
         document_id: its document.
-        spans: one span, or several of a chunk that gathers what belongs together; ordered, not overlapping, not empty.
+        spans: one span, or several if the chunk gathers related text; ordered, not overlapping, not empty.
         level: 0 is a whole document, 1 a part of it, 2 a part of a part.
-        num_tokens: of its text (`chunking/text/chunks.py:chunk_text`), special tokens not counted.
+        num_tokens: of its text (`chunking/text/chunks.py:chunk_text`), without special tokens.
     """
 
     id: str
@@ -94,21 +94,20 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Note:
-    """What one chunk says about another one, so that the other is found by it; `(question answer)` in SqRAG.
+    """A statement of one chunk about another, which helps to find the other; `(question answer)` in SqRAG.
 
-    A note never changes the text of a document: it stands beside its chunk, and says where each part comes from.
+    A note never changes the text of a document. It is stored separately and records where its parts come from.
 
     Attributes:
         asking: id of the chunk that it comes from: the one that asks, or that names the other.
-        answering: id of the chunk that it belongs to, and is inserted into.
-        text: what is embedded and inserted.
-        source: where in the asking chunk's document it comes from: what made the reader ask, or the sentence that is
-            `text` itself.
-        evidence: where in the answering chunk's document it belongs.
-        quote: the text of `evidence`, so that the note proves itself.
-        reader: who wrote it: `mentions`, `scripted`, a language model's name.
-        question, answer: of readers that ask; both empty where `text` is the sentence at `source`, word for word. An
-            answer alone is a statement in the reader's own words, which is `text` too.
+        answering: id of the chunk that it belongs to, and into which it may be inserted.
+        text: the text to embed and insert.
+        source: its span in the asking chunk's document: what made the reader ask, or the sentence `text`.
+        evidence: its span in the answering chunk's document.
+        quote: the text of `evidence`, to check the note.
+        reader: who wrote it: `mentions`, `scripted`, or the name of a language model.
+        question, answer: from readers that ask; both are empty if `text` is the sentence at `source`, word for word. An
+            answer without a question is a statement in the reader's words, equal to `text`.
     """
 
     asking: str
@@ -123,18 +122,18 @@ class Note:
 
     @property
     def is_verbatim(self) -> bool:
-        """True if it is the document's own sentence, at `source`; else `evidence` is what it was read from."""
+        """Whether it is a sentence of the document at `source`; otherwise it was read from `evidence`."""
         return not self.answer
 
 
 @dataclass(frozen=True)
 class ReadNotes:
-    """Notes of a reader, in the order of their answering chunks, and what it left out.
+    """The notes of a reader, in the order of their answering chunks, and what it left out.
 
     Attributes:
-        notes: none twice.
-        left_out: how many it did not write or keep, by reason.
-        is_complete: it could read all; else another reading may give more, as where calls of a language model failed.
+        notes: without repeats.
+        left_out: number not written or not kept, by reason.
+        is_complete: everything was read; if False, another reading may find more, for example after failed calls.
     """
 
     notes: tuple[Note, ...]
@@ -151,10 +150,10 @@ class Place:
     """A place in a document; `str` gives `notes/key.md:12` or `report.pdf#page=3`.
 
     Attributes:
-        document: id of the document: its path as it was named.
+        document: id of the document: its path as given.
         start, end: half-open characters of `Document.text`.
         line: of `start`, from 1; CR LF, CR and LF end a line.
-        page: of `start`, from 1; None where the document has no pages.
+        page: of `start`, from 1; None if the document has no pages.
     """
 
     document: str
@@ -173,8 +172,8 @@ class Sentence:
 
     Attributes:
         text: `Document.text[place.start:place.end]`.
-        place: where it stands.
-        score: how well it answers (`search/sentences.py`); 0 where nothing was asked.
+        place: its place.
+        score: how well it answers (`search/sentences.py`); 0 if nothing was asked.
     """
 
     text: str
@@ -192,7 +191,7 @@ class NoteHit:
         source: where it comes from.
         evidence: the sentence of the passage that it belongs to.
         quote: the text of `evidence`.
-        question, answer: of readers that ask.
+        question, answer: from readers that ask.
     """
 
     text: str
@@ -209,15 +208,15 @@ class Hit:
     """A passage that a retriever found.
 
     Attributes:
-        rank: from 1, the best first; of a run the order of retrieval.
+        rank: from 1, the best first; for a run, the order of retrieval.
         place: from the start of the first span to the end of the last one.
-        spans: half-open characters of the document; several of a chunk that gathers what belongs together.
+        spans: half-open characters of the document; several if the chunk gathers related text.
         text: of these spans (`chunking/text/chunks.py:chunk_text`).
-        score: of the retriever, on its own scale; of a run its Q value.
+        score: of the retriever, on its own scale; for a run, its Q value.
         sentence: the sentence of the passage that answers best, with its own place.
         notes: those that led to the passage.
-        position: of a run: `rho` of the pick (Q-RAG, eq. 6).
-        node: its number in the corpus that was searched; -1 of a retriever without one.
+        position: for a run: `rho` of the pick (Q-RAG, eq. 6).
+        node: its number in the corpus that was searched; -1 if the retriever has no corpus.
     """
 
     rank: int
@@ -233,10 +232,10 @@ class Hit:
 
 @runtime_checkable
 class Retriever(Protocol):
-    """Whatever finds passages: an `Index`, files or a corpus that `open_index` opened, a run over one."""
+    """Anything that finds passages: an `Index`, files or a corpus opened by `open_index`, or a run over one."""
 
     def search(self, question: str, top_k: int | None = None) -> Sequence[Hit]:
-        """Passages that answer a question, the best first; at most `top_k`, None is as many as the method ranks."""
+        """The passages that best answer a question; at most `top_k`, or if None as many as the method ranks."""
         ...
 
 
@@ -253,7 +252,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Step:
-    """One pick of a retriever: index of the chunk in its context, the Q value it was picked by, its position `rho`."""
+    """One pick of a retriever: index of the chunk in its context, its Q value, its position `rho`."""
 
     chunk: int
     q_value: float
@@ -262,7 +261,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The picks of one question, in order of retrieval, and why the retriever stopped."""
+    """The picks for one question, in order of retrieval, and why the retriever stopped."""
 
     query_id: str
     steps: tuple[Step, ...]
@@ -271,13 +270,13 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a result cost.
+    """The cost of a result.
 
     Attributes:
         seconds: wall time by stage.
-        embedder_tokens: read by the encoder, special tokens counted.
-        flops: of the encoder's forward passes, by formula, padding not counted.
-        index_bytes: vectors of the index.
+        embedder_tokens: read by the encoder, special tokens included.
+        flops: of the encoder's forward passes, by formula, without padding.
+        index_bytes: size of the vectors of the index.
         prompt_tokens, completion_tokens: of a language model.
         dollars: by a price list; None without one.
     """
@@ -301,18 +300,18 @@ class Message:
 
 @dataclass(frozen=True)
 class Choice:
-    """The answer is one of these texts."""
+    """The answer is one of these strings."""
 
     texts: tuple[str, ...]
 
     def __post_init__(self) -> None:
         if not isinstance(self.texts, tuple) or not all(isinstance(text, str) for text in self.texts):
-            raise UsageError(f"grammar: Choice takes a tuple of texts, got {self.texts!r:.80}")
+            raise UsageError(f"grammar: Choice takes a tuple of strings, got {self.texts!r:.80}")
 
 
 @dataclass(frozen=True)
 class Regex:
-    """The answer matches this pattern from its beginning to its end.
+    """The whole answer matches this pattern.
 
     A subset of Python's patterns, with `re.ASCII`: `models/grammar/regex.py` lists it.
     """
@@ -325,32 +324,32 @@ class JsonSchema:
     """The answer is JSON of a schema; made by `JsonSchema.of`.
 
     Attributes:
-        text: the schema as JSON. `models/grammar/json_schema.py` lists the keywords that are read. The order of
-            `properties` is that of the fields.
+        text: the schema as JSON. `models/grammar/json_schema.py` lists the supported keywords. The fields of an answer
+            have the order of `properties`.
     """
 
     text: str
 
     @classmethod
     def of(cls, schema: Mapping[str, object]) -> "JsonSchema":
-        """From a schema as `json.loads` gives it.
+        """Makes one from a schema as `json.loads` returns it.
 
         Raises:
-            UsageError: it is no JSON.
+            UsageError: it is not JSON.
         """
         try:
             return cls(json.dumps(schema, allow_nan=False, ensure_ascii=False))
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"grammar: the JSON schema is no JSON ({error})") from error
+            raise UsageError(f"grammar: the JSON schema is not JSON ({error})") from error
 
     def __post_init__(self) -> None:
         try:
             json.loads(self.text)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"grammar: the JSON schema is no JSON ({error}): {self.text!r:.80}") from error
+            raise UsageError(f"grammar: the JSON schema is not JSON ({error}): {self.text!r:.80}") from error
 
 
-# What an answer may be.
+# The form of an answer.
 Grammar = Choice | Regex | JsonSchema
 
 
@@ -360,16 +359,15 @@ class Sampling:
 
     Attributes:
         max_tokens: most new tokens.
-        temperature: 0 is greedy, above it tokens are drawn from softmax(logits / temperature).
+        temperature: 0 is greedy; above it, tokens are drawn from softmax(logits / temperature).
         top_k: draw among the k most likely tokens; 0 is all.
         top_p: draw among the fewest tokens whose probabilities reach this sum; 1 is all.
-        seed: of the draws. The same seed, prompt and model give the same answer in process; servers may not keep that.
-        stop: texts that end the answer; they are no part of it.
+        seed: of the draws. In process, equal seed, prompt and model give equal answers; servers may differ.
+        stop: strings that end the answer, and are not part of it.
         logprobs: report the log-probability of every new token.
-        grammar: what an answer may be; None is anything. An answer that ends by itself is in the grammar. Where few
-            tokens are left only those are chosen that still lead to its end, so an answer that takes all of
-            `max_tokens`, "length", is in the grammar too, unless it had fewer than the shortest one takes. A generator
-            that cannot do that refuses it (`TextGenerator`).
+        grammar: the form of an answer; None is any. An answer that ends by itself has this form. Near `max_tokens` only
+            tokens on the way to its end are chosen. So an answer of all `max_tokens` ("length") has it too, unless the
+            shortest possible answer is longer. A generator that cannot do this refuses it (`TextGenerator`).
     """
 
     max_tokens: int = 400
@@ -385,9 +383,9 @@ class Sampling:
         within = {"temperature": "[0, inf)", "top_p": "(0, 1]"}
         check_fields(self, at_least={"max_tokens": 1, "top_k": 0}, within=within)
         if not all(self.stop):
-            raise UsageError("stop: an empty text would end every answer at once: leave it out")
+            raise UsageError("stop: an empty string would end every answer immediately; leave it out")
         if self.grammar is not None and self.stop:
-            raise UsageError("stop: would cut an answer that a grammar wants whole: leave one of both out")
+            raise UsageError("stop: could cut an answer that must match a grammar; use only one of the two")
 
 
 @dataclass(frozen=True)
@@ -395,18 +393,17 @@ class Generation:
     """One answer of a language model.
 
     Attributes:
-        text: the answer; empty where `error` is not None.
+        text: the answer; empty if there is an `error`.
         finish_reason: "stop", "length" (cut at `max_tokens`) or "error".
-        prompt_tokens, completion_tokens: as the model counts them; those of a failed call are what is known to have
-            been spent on it.
-        error: why there is no answer; None where there is one. A failed call is never an empty answer.
-        logprobs: natural logarithms of the probabilities of the new tokens, without temperature and grammar, one each;
-            None where they were not asked for or the model does not tell them.
-        from_journal: the call was paid for earlier, nothing was spent now.
-        answered_by: the model's name that a server put into its answer, which need not be the one that was asked for
-            to the letter; None where none was told.
-        answer_id: the id that a server gave its answer; None likewise. Not every server's are unique.
-        is_fatal: every other call would fail by the same error: none is made any more.
+        prompt_tokens, completion_tokens: as the model counts them; for a failed call, the known cost.
+        error: why there is no answer, else None. A failed call is never an empty answer.
+        logprobs: natural logarithms of the probabilities of the new tokens, without temperature and grammar; None if
+            not asked for or not reported.
+        from_journal: the answer was stored by an earlier call and cost nothing now.
+        answered_by: name of the model in the server's answer, which may differ from the requested name; None if there
+            is none.
+        answer_id: the server's id of the answer; None if there is none. Some servers repeat ids.
+        is_fatal: every other call would fail with the same error, so no more are made.
     """
 
     text: str
@@ -421,7 +418,7 @@ class Generation:
     is_fatal: bool = False
 
 
-# Told the place of a prompt and its answer as soon as that is finished, in the thread that called `generate`.
+# Called with the position of a prompt and its answer when that is finished, in the thread that called `generate`.
 Finished = Callable[[int, Generation], None]
 
 
@@ -429,15 +426,15 @@ Finished = Callable[[int, Generation], None]
 class TextGenerator(Protocol):
     """A language model: conversations -> one `Generation` each, in order; failures are in `Generation.error`.
 
-    `model` names all that an answer depends on besides the messages and the sampling: weights, server.
+    `model` names everything that an answer depends on besides messages and sampling: weights, server.
 
-    One that holds answers to a `Sampling.grammar` also has a method `takes_grammar(grammar) -> bool`, which
-    `llm/calls.py:takes_grammar` asks; one without it takes none. What wraps a generator hands the question on.
+    A generator that supports a `Sampling.grammar` also has a method `takes_grammar(grammar) -> bool`, which
+    `llm/calls.py:takes_grammar` calls; without it, no grammar is supported. A wrapper of a generator forwards the call.
     """
 
     @property
     def model(self) -> str:
-        """Which model answers."""
+        """The model that answers."""
         ...
 
     def generate(
@@ -446,24 +443,24 @@ class TextGenerator(Protocol):
         """Answers every prompt.
 
         Args:
-            prompts: conversations; any number, none among them.
-            sampling: of all of them.
-            finished: called once a prompt, in any order, as soon as its answer is there.
+            prompts: conversations; may be empty.
+            sampling: for all of them.
+            finished: called once for each prompt when its answer is ready, in any order.
         """
         ...
 
 
 def _silent(*_: object) -> None:
-    """Nobody is told."""
+    """Ignores all arguments."""
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Listeners of long work; a field that is left out listens to nothing.
+    """Callbacks of long work; a missing field ignores its events.
 
     Attributes:
-        note: what should be known of the work or its result, once each; an argument in it is an `Arg`.
-        doing: what is being done right now, where nothing can be counted.
+        note: called once for each message about the work or its result; an argument in it is an `Arg`.
+        doing: called with the current activity, if nothing can be counted.
         report: (stage, done, of, metrics).
         answered: (stage, done, of, the last answer of a language model).
     """

@@ -353,14 +353,14 @@ def test_the_newest_valid_step(tmp_path, caplog):
     (tmp_path / "step_11").mkdir()
     (tmp_path / "step_10" / "config.yaml").unlink()
     bad = (
-        f"{tmp_path}/step_11: no manifest.json, so this is not a whole checkpoint",
+        f"{tmp_path}/step_11: no manifest.json, so the checkpoint is incomplete",
         f"{tmp_path}/step_10/config.yaml: missing",
     )
     assert newest_valid_step(tmp_path) == (2, bad) and not caplog.records
     loaded = load_checkpoint(tmp_path, groups=lambda metadata: [metadata["group"]])
     assert (loaded.step, loaded.arrays, loaded.skipped, loaded.folder) == (2, {"x": 2}, bad, tmp_path / "step_2")
     (record,) = caplog.records
-    assert record.getMessage().startswith(f"damaged and passed over: {bad[0]}; {bad[1]}. {tmp_path}/step_2 is read")
+    assert record.getMessage().startswith(f"damaged and skipped: {bad[0]}; {bad[1]}. {tmp_path}/step_2 is read")
     for asked in ({"folder": tmp_path, "step": 10}, {"folder": tmp_path / "step_10"}):
         with pytest.raises(InputError, match=r"step_10/config.yaml: missing; delete this step's folder"):
             load_checkpoint(**asked)
@@ -378,7 +378,7 @@ def test_absent_folder_step_and_group(tmp_path):
     with pytest.raises(UsageError, match=r"no checkpoint here \(no step_<n> folder\)"):
         load_checkpoint(tmp_path)
     save_checkpoint(tmp_path, 3, {"x": 1, "y": 2}, {})
-    with pytest.raises(UsageError, match=r"no checkpoint of step 4; there are 3"):
+    with pytest.raises(UsageError, match=r"no checkpoint of step 4; choose from 3"):
         load_checkpoint(tmp_path, step=4)
     with pytest.raises(InputError, match=r"no group params, z in this checkpoint; it has x, y"):
         load_checkpoint(tmp_path, {"z": 1}, groups=["x", "params"])

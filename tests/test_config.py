@@ -178,7 +178,7 @@ def test_wrong_overrides_are_refused(override, message):
         ("data:\n  sizes:\n    - 1\n    - x\n", r"run.yaml:4: data.sizes.1: expected an integer"),
         ("learner: {gamma: 0.1, gamma: 0.2}", r"run.yaml:1: duplicate key 'gamma'"),
         ("learner:\n  gamma: 3\n", r"run.yaml:2: learner: gamma = 3.0 must be in"),
-        ("- a\n- b\n", r"run.yaml: a config is a mapping of `field: value` lines, this is \['a', 'b'\]"),
+        ("- a\n- b\n", r"run.yaml: must be a mapping of `field: value` lines, but is \['a', 'b'\]"),
         ("a: [", r"run.yaml:\d: malformed YAML"),
         ("x: !include /etc/hostname", r"run.yaml:1: .*tag '!include'"),
     ],

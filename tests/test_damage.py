@@ -129,9 +129,7 @@ def test_a_step_that_its_manifest_calls_whole_and_that_cannot_be_restored_is_pas
 def test_an_empty_step_folder_is_passed_over(run, caplog):
     (run / "step_3").mkdir()
     loaded = load_checkpoint(run, arrays_of(0))
-    assert loaded.step == 2 and loaded.skipped == (
-        f"{run}/step_3: no manifest.json, so this is not a whole checkpoint",
-    )
+    assert loaded.step == 2 and loaded.skipped == (f"{run}/step_3: no manifest.json, so the checkpoint is incomplete",)
     assert f"{run}/step_3: no manifest.json" in caplog.text
     chex.assert_trees_all_equal(loaded.arrays["params"], arrays_of(2)["params"])
 
@@ -147,7 +145,7 @@ def test_a_folder_with_nothing_but_damage_is_refused(run):
             read(run)
         message = str(caught.value)
         assert message.startswith(f"{run}: every checkpoint here is damaged: {run}/step_3: no manifest.json")
-        assert all(f"{path}: altered" in message for path in bad[1:]) and f"{bad[0]}: " in message
+        assert all(f"{path}: changed" in message for path in bad[1:]) and f"{bad[0]}: " in message
         assert "Copy the folder again" in message
 
 
@@ -156,7 +154,7 @@ def test_what_somebody_else_wrote_with_orbax_is_refused(tmp_path):
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         checkpointer.save(tmp_path / "step_1", {"w": np.ones(3)})
     for folder in (tmp_path, tmp_path / "step_1"):
-        with pytest.raises(InputError, match=r"step_1: no manifest\.json, so this is not a whole checkpoint"):
+        with pytest.raises(InputError, match=r"step_1: no manifest\.json, so the checkpoint is incomplete"):
             load_checkpoint(folder)
     write_manifest(tmp_path / "step_1")
     with pytest.raises(InputError, match=r"metadata\.json: no such file"):
@@ -257,7 +255,7 @@ def test_a_flip_in_the_numbers_takes_a_hash(encoder):
     load_encoder(encoder)
     path = encoder / "model.safetensors"
     path.write_bytes(flipped(path.read_bytes(), path.stat().st_size - 100, 0))
-    assert "altered since it was written (sha256 differs)" in refusal(encoder)
+    assert "changed since it was written (sha256 differs)" in refusal(encoder)
     (encoder / "manifest.json").unlink()
     load_encoder(encoder)
 

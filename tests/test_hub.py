@@ -75,13 +75,13 @@ def test_home(monkeypatch):
 
 @pytest.mark.parametrize("text", ["", "alice", "alice/", "/".join("abc"), "alice/qa2@", "a b/c", "https://x.org/a/b"])
 def test_no_place(text):
-    with pytest.raises(UsageError, match="is no place to share: write owner/name"):
+    with pytest.raises(UsageError, match="is not a place to share; write owner/name"):
         parse_place(text)
 
 
 def test_a_name_that_is_a_folder_here_too(tmp_path):
     (tmp_path / "runs" / "qa2").mkdir(parents=True)
-    with pytest.raises(UsageError, match="write ./runs/qa2 if you mean it, hf://runs/qa2 if you do not"):
+    with pytest.raises(UsageError, match="write ./runs/qa2 for the folder, hf://runs/qa2 for the repository"):
         parse_place("runs/qa2")
     assert parse_place("hf://runs/qa2") == Place(repository="runs/qa2")
 
@@ -123,7 +123,7 @@ def test_a_card_or_a_log_that_no_run_has_is_left_where_it_is(tmp_path, hub, kind
     monkeypatch.setitem(_MAX_BESIDE, "README.md", 7)  # "# card\n" has 7
     monkeypatch.setitem(_MAX_BESIDE, "metrics.jsonl", 12)
     hub.requests.clear()
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl is left out: it has 13 bytes, and more than 12") as caught:
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl is left out: it has 13 bytes, and at most 12") as caught:
         pull_run(place, tmp_path / "out", endpoint=hub.endpoint)
     assert len(caught) == 1
     assert {"README.md", "times.jsonl"} <= contents(tmp_path / "out").keys()
@@ -136,7 +136,7 @@ def test_a_manifest_that_no_run_has_is_not_fetched(tmp_path, hub, kind, monkeypa
     place = Place(folder=tmp_path / "shared") if kind == "folder" else REPOSITORY
     push(place, tmp_path, hub.endpoint)
     monkeypatch.setattr("qrag_jax.hub.MAX_JSON_BYTES", 100)
-    with pytest.raises(InputError, match=r"step_7/manifest\.json: has more than 100 bytes, and no such file has"):
+    with pytest.raises(InputError, match=r"step_7/manifest\.json: has more than 100 bytes, too many for such a file"):
         pull_run(place, tmp_path / "out", endpoint=hub.endpoint)
     assert not (tmp_path / "out").exists()
 
@@ -148,7 +148,7 @@ def test_no_link_out_of_a_run_is_pushed(tmp_path, name):
     (tmp_path / "id_rsa").write_text("seed: 0\n")  # to the byte what the manifest lists
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(tmp_path / "id_rsa")
-    with pytest.raises(InputError, match=f"{name}: is a link out of .*/id_rsa, and no such link is followed"):
+    with pytest.raises(InputError, match=f"{name}: is a link out of .*/id_rsa, and such links are not followed"):
         push(Place(folder=tmp_path / "shared"), tmp_path, logs=False)
     assert not (tmp_path / "shared").exists()
 
@@ -226,7 +226,7 @@ def test_one_of_several_steps(tmp_path):
     assert pull_run(place, tmp_path / "newest")[0] == 10
     assert pull_run(place, tmp_path / "older", step=9)[0] == 9
     assert [path.name for path in (tmp_path / "older").iterdir()] == ["step_9"]
-    with pytest.raises(UsageError, match="no checkpoint of step 8; there is 9, 10"):
+    with pytest.raises(UsageError, match="no checkpoint of step 8; choose from 9, 10"):
         pull_run(place, tmp_path / "none", step=8)
 
 
@@ -238,7 +238,7 @@ def flip(content):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("arrays/d/0a", flip, "step_7/arrays/d/0a: altered since it was written"),
+        ("arrays/d/0a", flip, "step_7/arrays/d/0a: changed since it was written"),
         ("arrays/d/0a", lambda content: content[:-1], "step_7/arrays/d/0a: 2047 bytes"),
         ("config.yaml", lambda content: None, "step_7/config.yaml: missing"),
         ("manifest.json", lambda content: content[:40], "step_7/manifest.json: not valid JSON"),
@@ -260,8 +260,8 @@ def test_damage_is_refused_and_named(tmp_path, hub, kind, name, change, message)
         pull_run(place, tmp_path / "out", endpoint=hub.endpoint)
     assert not isinstance(caught.value, UsageError)
     text = str(caught.value)
-    assert message in text and "refused, nothing was kept" in text and ".pull-" not in text
-    assert text.endswith("pull again, or have it pushed again")
+    assert message in text and "refused and not kept" in text and ".pull-" not in text
+    assert text.endswith("pull again, or have the run pushed again")
     assert not (tmp_path / "out").exists() and not (tmp_path / ".pull-out").exists()
 
 
@@ -282,7 +282,9 @@ def test_no_name_leads_out_of_the_folder(tmp_path, hub, name):
 def test_a_download_that_broke_off_goes_on(tmp_path, hub):
     push(REPOSITORY, tmp_path, hub.endpoint)
     hub.failing.add("/files/tokenizer.json")
-    with pytest.raises(InputError, match="alice/qa2: the download broke off and goes on when you pull again: the hub"):
+    with pytest.raises(
+        InputError, match="alice/qa2: the download broke off and continues when you pull again: the hub"
+    ):
         pull_run(REPOSITORY, tmp_path / "out", endpoint=hub.endpoint)
     assert not (tmp_path / "out").exists() and (tmp_path / ".pull-out").is_dir()
     hub.failing.clear()
@@ -300,7 +302,7 @@ def test_a_folder_that_holds_anything_is_refused(tmp_path, verb):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("mine")
     for name, message in (("full", "is not empty"), ("full/mine", "is a file")):
-        with pytest.raises(UsageError, match=f"{name}: {message}: give a folder that is empty"):
+        with pytest.raises(UsageError, match=f"{name}: {message}; give a folder that is empty"):
             if verb == "push":
                 push(Place(folder=tmp_path / name), tmp_path)
             else:
@@ -325,7 +327,7 @@ def test_a_file_that_changes_while_it_is_pushed(tmp_path):
     step = make_step(tmp_path / "run")
     files = run_files(step, 7, "# card\n")
     (step / "config.yaml").write_text("seed: 1\n")
-    with pytest.raises(InputError, match="config.yaml: altered since it was written"):
+    with pytest.raises(InputError, match="config.yaml: changed since it was written"):
         push_run(Place(folder=tmp_path / "shared"), files, "a push")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -338,18 +340,18 @@ def test_refusals_of_a_push(tmp_path, hub, monkeypatch):
 
     assert "bob/qa2: nothing was pushed: your token may not write there" in refused(Place(repository="bob/qa2"))
     assert "leave @v1 out" in refused(Place(repository="alice/qa2", revision="v1"))
-    assert "private belongs to a repository" in refused(Place(folder=tmp_path / "x"), private=True)
+    assert "private applies only to a repository" in refused(Place(folder=tmp_path / "x"), private=True)
     assert "nothing was pushed" in refused(Place(repository="alice/..qa2"))
     hub.repositories["alice/other"] = [{"README.md": b"", "model.safetensors": b""}]
     text = refused(Place(repository="alice/other"))
-    assert "did not write (model.safetensors): choose another name" in text
+    assert "did not write (model.safetensors); choose another name" in text
     hub.repositories["alice/open"] = [{"README.md": b""}]
     assert "exists and is public" in refused(Place(repository="alice/open"), private=True)
     monkeypatch.setenv("HF_TOKEN", "hf_revoked")
-    assert "the hub does not accept your token: run `hf auth login`" in refused(REPOSITORY)
+    assert "the hub does not accept your token; run `hf auth login`" in refused(REPOSITORY)
     monkeypatch.delenv("HF_TOKEN")
     hub.requests.clear()
-    assert "alice/qa2: a push needs a token: run `hf auth login`, or set HF_TOKEN" in refused(REPOSITORY)
+    assert "alice/qa2: a push needs a token; run `hf auth login`, or set HF_TOKEN" in refused(REPOSITORY)
     assert hub.requests == [] and set(hub.repositories) == {"alice/other", "alice/open"}
 
 
@@ -396,7 +398,7 @@ def test_offline(tmp_path, hub, monkeypatch, verb):
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UsageError, match="alice/qa2: nothing was pu..ed: HF_HUB_OFFLINE=1 forbids the network: unset"):
+    with pytest.raises(UsageError, match="alice/qa2: nothing was pu..ed: HF_HUB_OFFLINE=1 forbids the network; unset"):
         if verb == "push":
             push(REPOSITORY, tmp_path, hub.endpoint)
         else:

@@ -31,7 +31,7 @@ def test_a_mesh_has_the_devices_that_were_asked_for(data, fsdp):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: make_mesh(MeshConfig(3, 4)), r"mesh.data=3 x mesh.fsdp=4 needs 12 devices, here are 8 \(cpu\)"),
+        (lambda: make_mesh(MeshConfig(3, 4)), r"mesh.data=3 x mesh.fsdp=4 needs 12 devices, but there are 8 \(cpu\)"),
     ],
 )
 def test_refusals(call, message):

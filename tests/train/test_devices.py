@@ -125,7 +125,7 @@ def test_bfloat16_computes_with_float32_parameters(one, tmp_path):
             4,
             "data.batch_size=16 must be a multiple of mesh.data=2 x mesh.fsdp=4 x learner.accumulate=4",
         ),
-        (MeshConfig(16, 1), 1, "mesh.data=16 x mesh.fsdp=1 needs 16 devices, here are 8"),
+        (MeshConfig(16, 1), 1, "mesh.data=16 x mesh.fsdp=1 needs 16 devices, but there are 8"),
     ],
 )
 def test_meshes_that_do_not_fit_are_refused(mesh, accumulate, message, tmp_path):

@@ -181,12 +181,12 @@ def test_a_vocabulary_that_is_not_of_bytes_is_refused():
 
 
 def test_stop_texts_do_not_go_with_a_grammar():
-    with pytest.raises(UsageError, match="stop: would cut an answer that a grammar wants whole"):
+    with pytest.raises(UsageError, match="stop: could cut an answer that must match a grammar"):
         Sampling(stop=("a",), grammar=Choice(("ab",)))
     for texts in ("yes", ["yes"], (1,)):  # a text is a sequence of texts, but of its letters
-        with pytest.raises(UsageError, match="grammar: Choice takes a tuple of texts, got"):
+        with pytest.raises(UsageError, match="grammar: Choice takes a tuple of strings, got"):
             Choice(texts)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(UsageError, match="grammar: the JSON schema is no JSON"):
+    with pytest.raises(UsageError, match="grammar: the JSON schema is not JSON"):
         JsonSchema("{")
-    with pytest.raises(UsageError, match="grammar: the JSON schema is no JSON"):
+    with pytest.raises(UsageError, match="grammar: the JSON schema is not JSON"):
         JsonSchema.of({"maxLength": float("nan")})
