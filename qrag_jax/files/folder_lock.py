@@ -1,8 +1,8 @@
-"""One process at a time works in a folder: who comes second is refused, and told who was first. Imports no JAX.
+"""A lock on a folder for one process at a time; others are refused with the name of the holder. Imports no JAX.
 
-The lock is `flock` on the file `.qrag.lock` in the folder, which the system lets go of however a process ends: a file
-that a killed process left behind locks nothing. The file says who holds the lock. What it says decides where `flock`
-cannot: on a file system that has none, or that other machines write to and whose locks may not reach them.
+The lock is `flock` on the file `.qrag.lock` in the folder. The system releases it however a process ends, so a file of
+a killed process locks nothing. The file names the holder. That record decides if `flock` cannot: on a file system
+without locks, or one shared with other machines, which its locks may not reach.
 """
 
 import errno
@@ -24,24 +24,24 @@ LOCK = ".qrag.lock"
 _HELD: ContextVar[frozenset[tuple[int, int]]] = ContextVar("folders locked by the caller", default=frozenset())
 _NO_FLOCK = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.EBADF)
 _NO_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS)
-# Disks of one machine: what another kernel wrote there is of before a restart, or was copied.
+# Disks of one machine: a record of another kernel there is from before a restart, or was copied.
 _LOCAL = frozenset("bcachefs btrfs ext2 ext3 ext4 f2fs jfs overlay ramfs tmpfs xfs zfs".split())
 _MAX_RECORD = 4096
-_WAITS, _WAIT_S = 20, 0.05  # for a holder to write its record, which it does at once
+_WAITS, _WAIT_S = 20, 0.05  # for a holder to write its record, which it does immediately
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock: what the lock file says.
+    """The holder of a lock, from the lock file.
 
     Attributes:
-        what: it does, such as `qrag train`.
+        what: what it does, such as `qrag train`.
         pid: of its process.
         host: its machine's name, for people.
         since: when it began, with the time zone.
-        kernel: the machine since its last start: the same in all containers on it, another after a restart.
+        kernel: identifies the machine since its last start: the same in all its containers, another after a restart.
         pids: the namespace in which `pid` is a process.
-        started: when the process started: a later one may have the same `pid`.
+        started: when the process started, because a later one may have the same `pid`.
     """
 
     what: str
@@ -57,23 +57,22 @@ class Holder:
 
 
 class FolderInUse(UsageError):
-    """Another process, or another thread of this one, holds the lock: it is free when that has ended."""
+    """Another process, or another thread of this one, holds the lock; wait until it has ended."""
 
 
 @contextmanager
 def lock_folder(folder: str | Path, what: str, reads: bool = False) -> Iterator[None]:
-    """Holds the lock of a folder as long as it is open; inside, the caller may lock the same folder again.
+    """Locks a folder while the context is open; inside, the caller may lock the same folder again.
 
-    A folder that was made for it and is still empty at the end is removed.
+    A folder that was made for the lock and is still empty at the end is removed.
 
     Args:
-        what: the caller does with it, for who is refused.
-        reads: the caller writes nothing: an absent folder is not made, and one that may not be written to is only
-            looked at.
+        what: what the caller does, for messages to others.
+        reads: the caller writes nothing. A missing folder is not made, and a read-only folder is only checked.
 
     Raises:
         FolderInUse: another process, or another thread of this one, holds the lock.
-        UsageError: one on another machine may hold it; or there can be no such folder or file.
+        UsageError: a process on another machine may hold it; or the folder or file cannot be made.
     """
     folder = Path(folder).absolute()
     if reads and not folder.is_dir():
@@ -94,12 +93,12 @@ def lock_folder(folder: str | Path, what: str, reads: bool = False) -> Iterator[
                 _release(folder / LOCK, handle)
     finally:
         for path in made:
-            with suppress(OSError):  # not empty: somebody works there
+            with suppress(OSError):  # not empty: another process uses it
                 path.rmdir()
 
 
 def remove_dead_lock(folder: Path) -> None:
-    """Removes what a killed process left of its lock; a lock that may be held stays."""
+    """Removes the lock file of a killed process; a lock that may be held stays."""
     if os.path.lexists(folder / LOCK):
         with suppress(UsageError), lock_folder(folder, "a look at a lock"):
             pass
@@ -111,24 +110,24 @@ def _identity(folder: Path) -> tuple[int, int]:
 
 
 def _make(folder: Path) -> list[Path]:
-    """Makes a folder and its parents; those that were not there, inner ones first."""
+    """Makes a folder and its parents; returns the new ones, inner ones first."""
     absent = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # a zero byte in its name
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in its name
         if folder.exists():
-            raise UsageError("is a file", file=folder, remedy=": choose another folder") from error
+            raise UsageError("is a file", file=folder, remedy="choose another folder") from error
         what = (isinstance(error, OSError) and error.strerror) or error
         raise UsageError(f"cannot be made ({what}); choose another folder", file=folder) from error
     return absent
 
 
 def _hold(path: Path, what: str, reads: bool) -> int | None:
-    """An open lock file that is ours; None where none can be written and none is needed."""
+    """An open lock file that is ours; None if none can be written and none is needed."""
     while True:
         try:
             handle, is_new = _open(path)
-        except FileNotFoundError:  # its holder has just left, and may have taken the folder away
+        except FileNotFoundError:  # its holder has just ended, and may have removed the folder
             path.parent.mkdir(parents=True, exist_ok=True)
             continue
         except OSError as error:
@@ -145,11 +144,13 @@ def _hold(path: Path, what: str, reads: bool) -> int | None:
                 return handle
         except OSError as error:  # a full disk
             os.close(handle)
-            raise UsageError(f"cannot be locked ({error.strerror or error}); make room there", file=path) from error
+            raise UsageError(
+                f"cannot be locked ({error.strerror or error}); free some space there", file=path
+            ) from error
         except BaseException:
             os.close(handle)
             raise
-        os.close(handle)  # of a holder that has just left
+        os.close(handle)  # of a holder that has just ended
 
 
 def _open(path: Path) -> tuple[int, bool]:
@@ -161,7 +162,7 @@ def _open(path: Path) -> tuple[int, bool]:
 
 
 def _look(path: Path) -> None:
-    """Refuses a folder that is in use, where no lock of ours can be written."""
+    """Refuses a folder that is in use, if no lock can be written there."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -175,7 +176,7 @@ def _look(path: Path) -> None:
 
 
 def _claim(path: Path, handle: int, is_new: bool) -> None:
-    """Locks an open lock file, or refuses, naming its holder."""
+    """Locks an open lock file, or refuses and names its holder."""
     if not is_new:
         _wait_for_record(handle)
     try:
@@ -187,8 +188,8 @@ def _claim(path: Path, handle: int, is_new: bool) -> None:
         return
     if holder is None or not _is_of_this_kernel(holder) or holder.pids != _namespace():
         raise UsageError(
-            f"{path.parent}: {path} says that {holder or 'another process'} is at work here, and whether it still is "
-            "cannot be seen from this machine; if it has ended, delete that file"
+            f"{path.parent}: {path} says that {holder or 'another process'} is at work here, but this machine cannot "
+            "check whether it still is; if it has ended, delete that file"
         )
     if not is_locked and _start_of(holder.pid) == holder.started:
         raise _in_use(path, holder)
@@ -201,7 +202,7 @@ def _in_use(path: Path, holder: Holder | None) -> FolderInUse:
 
 
 def _wait_for_record(handle: int) -> None:
-    """Who has just made the file locks it and writes at once: do not come in between."""
+    """Waits until a process that has just made the file has locked and written it."""
     for _ in range(_WAITS):
         if os.fstat(handle).st_size:
             return
@@ -222,7 +223,7 @@ def _flock(handle: int) -> bool:
 
 
 def _release(path: Path, handle: int) -> None:
-    """Removes the file before it is unlocked; one that is not ours any more stays."""
+    """Removes the file, then unlocks it; a file that is no longer ours stays."""
     try:
         if _is_at(path, handle):
             path.unlink(missing_ok=True)
@@ -233,7 +234,7 @@ def _release(path: Path, handle: int) -> None:
 
 
 def _is_at(path: Path, handle: int) -> bool:
-    """Whether an open file is still what stands under its path."""
+    """Whether an open file is still the one at its path."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(handle))
     except FileNotFoundError:
@@ -241,7 +242,7 @@ def _is_at(path: Path, handle: int) -> bool:
 
 
 def _read(handle: int) -> Holder | None:
-    """What a lock file says; None where it is empty or none of ours."""
+    """The contents of a lock file; None if it is empty or was not written by this package."""
     try:
         known = json.loads(os.pread(handle, _MAX_RECORD, 0))
         values = {field.name: known[field.name] for field in fields(Holder)}
@@ -286,7 +287,7 @@ def _start_of(pid: int) -> str | None:
 
 
 def _is_on_local_disk(folder: Path) -> bool:
-    """Whether no other machine can write to a folder; False also where that cannot be told."""
+    """Whether no other machine can write to a folder; False also if that is unknown."""
     device = folder.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     try:

@@ -1,7 +1,7 @@
-"""The user's cache folder, and in it the programs that XLA has compiled, for the next command. Imports no JAX.
+"""The user's cache folder, with the programs that XLA has compiled, for later commands. Imports no JAX.
 
-Programs run in this process as they stand there. So the folder belongs to the user alone, and one that others may write
-into is not used. Its name tells the releases of JAX and the processor that its programs are for.
+JAX runs these programs in this process. So the folder belongs only to the user, and is not used if others can write to
+it. Its name depends on the versions of JAX and Python and on the processor.
 """
 
 import hashlib
@@ -16,27 +16,27 @@ from pathlib import Path
 
 MAX_BYTES = 256 * 2**20  # of all compiled programs; a search has a few of 60 KB, a training run some of megabytes
 _FOLDER, _ENABLED = "JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"
-_ENTRY = "-cache"  # how JAX ends the name of a program's file
-_LOOKED_AT = "looked_at"  # a file: programs that are older than it are whole
+_ENTRY = "-cache"  # JAX's suffix for the file of a program
+_LOOKED_AT = "looked_at"  # a file: older programs are complete
 _ZLIB = b"\x78"
 
 
 def cache_folder() -> Path:
-    """`qrag_jax` in XDG_CACHE_HOME, or in ~/.cache; it need not be there."""
+    """`qrag_jax` in XDG_CACHE_HOME, or in ~/.cache; it may not exist."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "qrag_jax"
 
 
 def keep_compiled(max_bytes: int = MAX_BYTES) -> Path | None:
-    """Has JAX keep what it compiles in this process, and take what it has compiled before.
+    """Makes JAX store the programs that it compiles in this process, and use those stored before.
 
-    Nothing happens where JAX was imported or told otherwise before, or where no such folder can be had.
+    Does nothing if JAX is already imported or configured otherwise, or if the folder cannot be made.
 
     Args:
-        max_bytes: where there is more, the programs that were not used for longest go, down to half of it.
+        max_bytes: if there is more, the least recently used programs are removed, down to half of it.
 
     Returns:
-        The folder; None where nothing is kept.
+        The folder; None if nothing is stored.
     """
     if "jax" in sys.modules or os.environ.get(_FOLDER) or os.environ.get(_ENABLED, "1").lower() in ("0", "false"):
         return None
@@ -45,7 +45,7 @@ def keep_compiled(max_bytes: int = MAX_BYTES) -> Path | None:
         if folder is not None:
             _remove_halves(folder)
             _trim(folder.parent, max_bytes)
-    except (OSError, RuntimeError):  # no home, no rights, a full disk: then this command compiles as it always did
+    except (OSError, RuntimeError):  # no home, no permission, a full disk: compile without the cache
         return None
     if folder is not None:
         os.environ[_FOLDER] = str(folder)
@@ -54,7 +54,7 @@ def keep_compiled(max_bytes: int = MAX_BYTES) -> Path | None:
 
 
 def _own_folder(parent: Path, name: str) -> Path | None:
-    """A folder in a folder, both made for the user alone; None where others may write into one of them."""
+    """A folder in a folder, both made only for the user; None if others may write to one of them."""
     folder = parent / name
     folder.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in (parent, folder):
@@ -67,7 +67,7 @@ def _own_folder(parent: Path, name: str) -> Path | None:
 
 
 def _made_for() -> str:
-    """Of what hangs whether a program runs here: JAX, Python and processor; compiled for another one it may not."""
+    """What compiled programs depend on: JAX, Python and processor; another processor may not run them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -78,7 +78,7 @@ def _made_for() -> str:
 
 
 def _remove_halves(folder: Path) -> None:
-    """Removes programs that were not written to their end by a process that died: JAX would never replace them."""
+    """Removes programs that a killed process has not finished, because JAX would never replace them."""
     mark = folder / _LOOKED_AT
     since = mark.stat().st_mtime_ns if mark.exists() else 0
     mark.touch(mode=0o600)
@@ -90,7 +90,7 @@ def _remove_halves(folder: Path) -> None:
 def _is_whole(path: Path) -> bool:
     content = path.read_bytes()
     if content and not content.startswith(_ZLIB):
-        return True  # packed by another library, which JAX takes where it is installed
+        return True  # packed by another library, which JAX uses if it is installed
     try:
         unpacker = zlib.decompressobj()
         unpacker.decompress(content)
@@ -113,7 +113,7 @@ def _trim(parent: Path, max_bytes: int) -> None:
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files of programs, but for those that another process has removed meanwhile."""
+    """The files of programs, except those that another process has removed."""
     with os.scandir(folder) as found:
         for entry in found:
             if entry.name.endswith(_ENTRY) and entry.is_file(follow_symlinks=False):

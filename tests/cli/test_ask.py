@@ -218,7 +218,7 @@ def test_a_short_text_gives_a_run_fewer_picks(ask, run, tmp_path):
     found = ask("[1]", "--retriever", run.folder, paths=["short.txt"], model=None)
     assert found.code == 0
     found = ask("[1]", "--retriever", run.folder, "--num_steps", "2", paths=["short.txt"], model=None)
-    assert found.code == 1 and "1 sentences cannot give 2 picks: lower --num_steps" in found.err
+    assert found.code == 1 and "1 sentences cannot give 2 picks; lower --num_steps" in found.err
 
 
 def test_without_a_language_model_the_passages_are_printed(ask):

@@ -99,7 +99,7 @@ def test_tokens_of_text_towers_count_every_state(tmp_path, files, save_untrained
         (
             ["RUN", "diary.txt", QUESTION, "--num_steps", "4"],
             1,
-            "--num_steps 4: 3 sentences cannot give 4 picks: lower --num_steps",
+            "--num_steps 4: 3 sentences cannot give 4 picks; lower --num_steps",
         ),
         (["RUN", QUESTION], 2, "is a run: name the files or folders to search between it and the question"),
         (["RUN", "diary.txt", QUESTION, "--retriever", "dense"], 2, "is a run, and --retriever names dense: leave one"),
@@ -120,7 +120,7 @@ def test_a_run_on_vectors_has_nothing_to_read_files_with(tmp_path, files, save_u
     vectors = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     save_untrained(tmp_path / "run", vectors, source="vectors")
     assert main(["find", "run", "diary.txt", QUESTION]) == 2
-    assert "was trained on given vectors and has no text encoder" in capsys.readouterr().err
+    assert "was trained on given vectors, so it has no text encoder" in capsys.readouterr().err
 
 
 @pytest.mark.slow

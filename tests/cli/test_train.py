@@ -178,7 +178,7 @@ def test_a_run_folder_is_not_written_over(folder, no_updates, capsys):
     assert train("--out", "run") == 2
     assert "run: holds a trained run already (step 3): --resume goes on with it; or choose" in capsys.readouterr().err
     assert train("--out", "taken") == 2
-    assert "taken: is a file: choose another folder" in capsys.readouterr().err
+    assert "taken: is a file; choose another folder" in capsys.readouterr().err
     assert not vars(no_updates)
 
 

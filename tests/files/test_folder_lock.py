@@ -139,11 +139,11 @@ def test_another_machine_is_not_known_to_have_ended(tmp_path, monkeypatch):
             pass
         assert str(caught.value) == (
             f"{tmp_path}: {tmp_path / LOCK} says that qrag train (process 17 on other, since {holder.since}) is at "
-            "work here, and whether it still is cannot be seen from this machine; if it has ended, delete that file"
+            "work here, but this machine cannot check whether it still is; if it has ended, delete that file"
         )
     leave_record_of_a_name_twice = replace(holder, host=os.uname().nodename)  # containers may share their names
     (tmp_path / LOCK).write_text(json.dumps(asdict(leave_record_of_a_name_twice)))
-    with pytest.raises(UsageError, match="cannot be seen"), lock_folder(tmp_path, "qrag train"):
+    with pytest.raises(UsageError, match="cannot check"), lock_folder(tmp_path, "qrag train"):
         pass
     monkeypatch.setattr(folder_lock, "_is_on_local_disk", lambda folder: True)  # this one, before it was restarted
     with lock_folder(tmp_path, "qrag train"):
@@ -165,8 +165,8 @@ def test_without_flock_the_process_decides(tmp_path, monkeypatch):
         pass
     for one, outcome in (
         (replace(record, pid=os.getpid()), None),  # its number was given to a later process
-        (replace(record, pids="pid:[1]", pid=1), "cannot be seen"),  # a container, whose numbers are its own
-        (replace(record, kernel="of the other"), "cannot be seen"),
+        (replace(record, pids="pid:[1]", pid=1), "cannot check"),  # a container, whose numbers are its own
+        (replace(record, kernel="of the other"), "cannot check"),
     ):
         (tmp_path / LOCK).write_text(json.dumps(asdict(one)))
         if outcome is None:

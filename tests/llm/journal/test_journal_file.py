@@ -221,7 +221,7 @@ def test_other_databases_and_formats_are_refused(tmp_path, path):
     with pytest.raises(InputError, match="has format 3, this version of qrag_jax reads 1 and 2"):
         Journal(path)
     change(path, "PRAGMA user_version = 1", "DROP TABLE claims")
-    with pytest.raises(InputError, match="damaged .no such table: claims.: move it away"):
+    with pytest.raises(InputError, match="damaged .no such table: claims.; move it away"):
         Journal(path)
 
 
