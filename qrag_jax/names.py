@@ -23,53 +23,54 @@ CHUNKERS: Registry[Any] = Registry(
     (
         Entry(
             "fixed", f"{_STRATEGIES}.fixed:KIND",
-            "sentences in a row, so many a chunk or as many as some tokens hold (sentences_per_chunk, num_chunks, "
+            "consecutive sentences, by number of sentences, chunks or tokens (sentences_per_chunk, num_chunks, "
             "num_tokens, overlap, overlap_tokens)",
             STUDY,
         ),
         Entry(
             "recursive", f"{_STRATEGIES}.recursive:KIND",
-            "at paragraphs; at lines, sentences and words where a part is too long (num_tokens)",
+            "at paragraphs; a part that is too long at lines, then sentences, then words (num_tokens)",
             STUDY,
         ),
         Entry(
             "breakpoint", f"{_STRATEGIES}.breakpoints:KIND",
-            "where the next sentence means something else than the one before (threshold, value, window)",
+            "where the meaning changes between two sentences (threshold, value, window)",
             VECTORS,
         ),
         Entry(
             "linkage", f"{_STRATEGIES}.clusters:LINKAGE",
-            "sentences that are near in text and meaning, nearest first, up to a size; a chunk may have several spans "
-            "(num_clusters, max_sentences, lambda_, stop_distance)",
+            "joins sentences that are close in position and meaning, closest first, up to a size; a chunk may have "
+            "several spans (num_clusters, max_sentences, lambda_, stop_distance)",
             VECTORS,
         ),
         Entry(
             "dbscan", f"{_STRATEGIES}.clusters:DBSCAN",
-            "sentences that are dense in text and meaning; several spans too (eps, min_samples, lambda_, noise)",
+            "clusters sentences that are dense in position and meaning; a chunk may have several spans (eps, "
+            "min_samples, lambda_, noise)",
             VECTORS,
         ),
         Entry(
             "late", f"{_STRATEGIES}.late:KIND",
-            "sentences in a row; --vectors writes a vector of each chunk that knows the text around it (num_tokens, "
-            "window_tokens, overlap_tokens)",
+            "consecutive sentences; --vectors writes a vector for each chunk, computed with the text around it "
+            "(num_tokens, window_tokens, overlap_tokens)",
             STUDY,
         ),
         Entry(
             "headings", f"{_STRATEGIES}.headings:KIND", "the sections and subsections of Markdown (max_level)",
             frozenset({"blocks"}),
         ),
-        Entry("document", f"{_STRATEGIES}.fixed:DOCUMENT", "the whole file, so that --max_tokens alone cuts it"),
+        Entry("document", f"{_STRATEGIES}.fixed:DOCUMENT", "the whole file; only --max_tokens cuts it"),
         Entry(
             "hierarchy", f"{_STRATEGIES}.hierarchy:KIND",
-            "the leaves of a tree of parts that --points finds: small parts joined as long as their levels do not "
-            "fall, those deeper than --level_cap joined with what is around them, the rest cut to --max_tokens, or 256 "
-            "tokens (points, level_cap, merge_tokens); --tree writes the trees",
+            "the leaves of a tree of sections from --points: small sections are joined with the next ones while the "
+            "level does not fall, sections deeper than --level_cap are joined with their surroundings, and the rest is "
+            "cut to --max_tokens, or 256 tokens (points, level_cap, merge_tokens); --tree writes the trees",
             TREE | {"points"},
         ),
         Entry(
             "levels", f"{_STRATEGIES}.level_leaves:KIND",
-            "the leaves of a tree whose levels have names: sections and subsections that --points finds, paragraphs, "
-            "sentences; or, with --sizes, spans of so many tokens within each other (points, sizes); --tree writes it",
+            "the leaves of a tree with named levels: sections and subsections from --points, paragraphs, sentences; "
+            "with --sizes, nested spans of N tokens (points, sizes); --tree writes the trees",
             TREE | {"points", "levels"},
         ),
     ),
@@ -79,33 +80,33 @@ _BOUNDARIES = "qrag_jax.annotate.boundary_sources"
 BOUNDARY_SOURCES: Registry[Callable[[Any], Any]] = Registry(
     "points",
     (
-        Entry("none", f"{_BOUNDARIES}:none", "no point at all"),
+        Entry("none", f"{_BOUNDARIES}:none", "no boundaries"),
         Entry(
-            "headings", f"{_BOUNDARIES}:headings", "the headings of Markdown: what is right, where they are kept",
+            "headings", f"{_BOUNDARIES}:headings", "Markdown headings: the right boundaries, if the text has them",
             TREE_OF_TEXT,
         ),
         Entry(
-            "rule", f"{_BOUNDARIES}:rule", "lines that look like headings: at most 12 words, no closing mark",
-            TREE_OF_TEXT,
+            "rule", f"{_BOUNDARIES}:rule",
+            "lines that look like headings: at most 12 words, without punctuation at the end", TREE_OF_TEXT,
         ),
-        Entry("paragraphs", f"{_BOUNDARIES}:paragraphs", "every start of a paragraph", TREE_OF_TEXT),
-        Entry("equal", f"{_BOUNDARIES}:equal", "a point after every --equal_length sentences"),
+        Entry("paragraphs", f"{_BOUNDARIES}:paragraphs", "the beginning of every paragraph", TREE_OF_TEXT),
+        Entry("equal", f"{_BOUNDARIES}:equal", "one boundary after every --equal_length sentences"),
         Entry(
             "breakpoint", f"{_BOUNDARIES}:breakpoint",
-            "where the next sentence means something else than the one before, as strategy breakpoint of `qrag chunk`",
+            "where the meaning changes between two sentences, as in strategy breakpoint of `qrag chunk`",
         ),
         Entry(
             "linkage", f"{_BOUNDARIES}:linkage",
-            "where sentences that are near in text and meaning end, as strategy linkage",
+            "between groups of sentences that are close in position and meaning, as in strategy linkage",
         ),
         Entry(
             "tagger", f"{_BOUNDARIES}:tagger",
-            "where a tagger of `qrag train tagger` (--tagger), or the one that comes with this package, says so: that "
-            "was trained on papers and articles, and on another kind of text it need not be above breakpoint",
+            "by a tagger of `qrag train tagger` (--tagger), or the tagger in this package, which was trained on papers "
+            "and articles; on other kinds of text it may be no better than breakpoint",
             TREE,
         ),
-        Entry("llm", f"{_BOUNDARIES}:llm", "a language model, see below", TREE | LLM),
-        Entry("lumber", f"{_BOUNDARIES}:lumber", "a language model that is shown paragraphs, see below", TREE | LLM),
+        Entry("llm", f"{_BOUNDARIES}:llm", "by a language model that reads sentences, see below", TREE | LLM),
+        Entry("lumber", f"{_BOUNDARIES}:lumber", "by a language model that reads paragraphs, see below", TREE | LLM),
     ),
 )  # fmt: skip
 
@@ -114,16 +115,16 @@ NOTE_READERS: Registry[Any] = Registry(
     (
         Entry(
             "mentions", "qrag_jax.annotate.note_readers:by_mentions",
-            "a sentence that names what another chunk is about is a note of that chunk", frozenset({"index"}),
+            "a sentence that names the topic of another chunk is a note of that chunk", frozenset({"index"}),
         ),
         Entry("scripted", "qrag_jax.annotate.note_readers:by_script", "asks and answers about facts of bAbI stories"),
         Entry(
             "llm", "qrag_jax.annotate.note_readers:by_questions",
-            "asks for questions of every chunk, and puts to each chunk those nearest to it", LLM | {"index"},
+            "asks for questions about every chunk, and asks each chunk the nearest ones", LLM | {"index"},
         ),
         Entry(
             "propositions", "qrag_jax.annotate.note_readers:by_propositions",
-            "has each chunk taken apart into statements, which are notes of that chunk itself", LLM,
+            "splits each chunk into statements, which become notes of that same chunk", LLM,
         ),
     ),
 )  # fmt: skip
@@ -131,10 +132,10 @@ NOTE_READERS: Registry[Any] = Registry(
 FILE_READERS: Registry[Any] = Registry(
     "kind of file",
     (
-        Entry("pdf", "qrag_jax.documents.readers.pdf:KIND", "page by page; lines that the outline names are headings"),
+        Entry("pdf", "qrag_jax.documents.readers.pdf:KIND", "page by page; lines named in the outline are headings"),
         Entry("html", "qrag_jax.documents.readers.html:KIND", "the main part of a page, or all but its navigation"),
-        Entry("docx", "qrag_jax.documents.readers.docx:KIND", "headings, lists, tables and notes by their styles"),
-        Entry("epub", "qrag_jax.documents.readers.epub:KIND", "chapters in the order of reading"),
+        Entry("docx", "qrag_jax.documents.readers.docx:KIND", "headings, lists, tables and notes, by their styles"),
+        Entry("epub", "qrag_jax.documents.readers.epub:KIND", "chapters in reading order"),
     ),
 )
 
@@ -142,22 +143,22 @@ LLMS: Registry[Callable[[Any], Any]] = Registry(
     "llm",
     (
         Entry("local", "qrag_jax.llm.config:make_local", "a model in this process"),
-        Entry("openai", "qrag_jax.llm.config:make_openai", "any server of that protocol"),
-        Entry("scripted", "qrag_jax.llm.config:make_scripted", "answers that stand in a file, for tests"),
+        Entry("openai", "qrag_jax.llm.config:make_openai", "a server with the OpenAI API"),
+        Entry("scripted", "qrag_jax.llm.config:make_scripted", "answers from a file, for tests"),
     ),
 )
 
 LEARNERS: Registry[Any] = Registry(
     "learner",
     (
-        Entry("retriever", "qrag_jax.service.training:RETRIEVER", "which passages answer a question together (Q-RAG)"),
-        Entry("tagger", "qrag_jax.service.learners:TAGGER", "where sections begin, for documents without headings"),
+        Entry("retriever", "qrag_jax.service.training:RETRIEVER", "finds the passages that together answer a question"),
+        Entry("tagger", "qrag_jax.service.learners:TAGGER", "finds sections in documents without headings"),
         Entry(
             "compressor",
             "qrag_jax.service.learners:COMPRESSOR",
-            "one vector for a section, from those of its sentences",
+            "computes the vector of a section from the vectors of its sentences",
         ),
-        Entry("router", "qrag_jax.service.learners:ROUTER", "which levels of documents to search for a question"),
+        Entry("router", "qrag_jax.service.learners:ROUTER", "chooses the levels of documents to search for a question"),
     ),
 )
 
@@ -165,33 +166,33 @@ REWARDS: Registry[Callable[[Any], Any]] = Registry(
     "reward",
     (
         Entry("at_completion", "qrag_jax.qrag.rewards:at_completion", "once, at the step that completes the gold set"),
-        Entry("at_end", "qrag_jax.qrag.rewards:at_end", "at the last step, where the set is complete", STOP),
+        Entry("at_end", "qrag_jax.qrag.rewards:at_end", "at the last step, if the gold set is complete", STOP),
     ),
 )
 
 STORES: Registry[Callable[[Any], Any]] = Registry(
     "store",
-    (Entry("memory", "qrag_jax.search.dense:in_memory", "all vectors in memory, each compared exactly"),),
+    (Entry("memory", "qrag_jax.search.dense:in_memory", "compares all vectors exactly, in memory"),),
 )
 
 _CORPORA = "qrag_jax.data.corpora"
 TASKS: Registry[Callable[..., Any]] = Registry(
     "kind",
     (
-        Entry("beir", f"{_CORPORA}.beir:read_beir", "a folder of BEIR; questions says which qrels", QUESTIONS | SHORT),
+        Entry("beir", f"{_CORPORA}.beir:read_beir", "a BEIR folder; questions chooses the qrels", QUESTIONS | SHORT),
         Entry("cranfield", f"{_CORPORA}.cranfield:read_cranfield", "abstracts on aerodynamics", SHORT),
         Entry("chroma", f"{_CORPORA}.chroma:read_chroma", "exact spans in five corpora"),
         Entry("squad", f"{_CORPORA}.squad:read_squad", "paragraphs joined to articles"),
         Entry("multirc", f"{_CORPORA}.multirc:read_multirc", "evidence sentences of paragraphs"),
-        Entry("scisumm", f"{_CORPORA}.scisumm:read_scisumm", "what citations of papers refer to"),
+        Entry("scisumm", f"{_CORPORA}.scisumm:read_scisumm", "the text that citations of papers refer to"),
         Entry(
             "conditionalqa", f"{_CORPORA}.conditionalqa:read_conditionalqa",
-            "elements of pages; questions says which file", QUESTIONS,
+            "elements of web pages; questions chooses the file", QUESTIONS,
         ),
         Entry("financebench", f"{_CORPORA}.financebench:read_financebench", "evidence in filings"),
         Entry(
             "headings", f"{_CORPORA}.heading_questions:read_headings",
-            "sections by their titles; questions says whose documents", QUESTIONS,
+            "sections by their titles; questions chooses the documents", QUESTIONS,
         ),
         Entry(
             "files", f"{_CORPORA}.file_questions:read_with_problems", "your own documents and questions",

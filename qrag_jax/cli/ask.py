@@ -1,4 +1,4 @@
-"""`qrag ask`: an answer from the user's own files, in quotes or by a language model; every citation exists."""
+"""`qrag ask`: answers a question from the user's files, by quotes or by a language model, with checked citations."""
 
 import argparse
 from collections.abc import Sequence
@@ -18,31 +18,30 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN = 100  # characters of a question above its answer
 _OTHER_ANSWERS = (
-    "answered in the words of your files; for an answer in its own words name a language model: --llm_model smollm2, a "
-    ".gguf file, or --llm openai (docs/how_to/answers.md)"
+    "the answer quotes your files; for a written answer choose a language model: --llm_model smollm2, a .gguf file, or "
+    "--llm openai (docs/how_to/answers.md)"
 )
 
 
 _FLAGS = f"""\
 texts
 --retriever --questions
-. --num_steps N            most passages to pick (default: of a run as in training, else as many as the context holds)
---max_context_tokens N     most tokens of the passages (default: 2,000, or what the window of a local model leaves)
-. --num_around I           with a run: most sentences to add on either side of a pick (default: 2)
-. --merge                  give a whole section in place of its passages, where enough of these are found and the
-                           context holds it; of an index that was built with --strategy tree or hierarchy. It pays where
-                           answers take whole sections
+. --num_steps N            most passages to pick (default: with a run, as in training; else as many as fit)
+--max_context_tokens N     most tokens of the passages (default: 2,000, or what fits into the context of a local model)
+. --num_around I           with a run: most sentences to add before and after a pick (default: 2)
+. --merge                  give a whole section instead of its passages, if enough of them are found and it fits; for an
+                           index built with --strategy tree or hierarchy, and answers that need whole sections
 --levels
-. --planner                of an index with levels, what chooses them for each question: constant (--levels, or all of
-                           them), router (--router), llm (the language model; where it names none, all)
+. --planner                for an index with levels: choose them by constant (--levels, or all levels), router
+                           (--router) or llm (the language model; all levels if it names none)
 --router
 {search_flags.CUTTING}\
 --notes_mode
 {search_flags.CHOICE}\
 --no_compile_cache
---show_context             also print the passages that were found, in full
+--show_context             also print the full text of the passages
 --json
---no_llm                   give no answer: print the passages alone
+--no_llm                   give no answer, print only the passages
 {llm_table()}"""
 
 
@@ -55,11 +54,11 @@ def _run(args: argparse.Namespace) -> int:
     from qrag_jax.llm.prices import dollars
     from qrag_jax.service.search import answer_all
 
-    # What costs nothing to look at comes before encoder and model are loaded.
+    # Cheap checks come before the encoder and the model are loaded.
     planner = search_flags.planner_name(args.planner, args.router, args.levels)
     asks_model = not args.no_llm and (args.llm or args.llm_model) is not None
     if planner == "llm" and not asks_model:
-        raise UsageError("--planner llm: a language model plans, and none is asked; name one with --llm_model")
+        raise UsageError("--planner llm: needs a language model; choose one with --llm_model")
     llm = llm_config(vars(args))
     request = search_flags.search_request(vars(args))
     asked, many = request.read_questions(), args.questions is not None
@@ -109,7 +108,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _say_other_answers(llm: "LlmConfig") -> None:
-    """How a language model is named; and which flags count for one alone."""
+    """Says how to choose a language model, and which of the given flags need one."""
     from qrag_jax.cli.terminal import say
 
     say(_OTHER_ANSWERS)
@@ -117,28 +116,28 @@ def _say_other_answers(llm: "LlmConfig") -> None:
     if llm.max_answer_tokens != type(llm).max_answer_tokens:
         given.append("max_answer_tokens")
     if given:
-        say(f"note: {', '.join(f'--{name}' for name in given)}: of a language model, and none is named")
+        say(f"note: {', '.join(f'--{name}' for name in given)}: ignored, because no language model is chosen")
 
 
 def _say_notes(answer: "Answer", max_answer_tokens: int, *, picks: bool) -> None:
-    """What a reader of the answer should know, on standard error."""
+    """Says on standard error what limits the answer."""
     from qrag_jax.cli.terminal import say
     from qrag_jax.names import RETRIEVERS
 
     if answer.num_cut:
         say(f"{answer.num_cut:,} texts are longer than the encoder reads; only their beginning was searched")
-    picks |= answer.retriever not in RETRIEVERS  # else all chunks are ranked, and most are never meant to fit
+    picks |= answer.retriever not in RETRIEVERS  # else all chunks are ranked, and most are not meant to fit
     if picks and answer.context.num_left_out:
-        say(f"{answer.context.num_left_out:,} passages that were picked did not fit into the context")
+        say(f"{answer.context.num_left_out:,} picked passages did not fit into the context")
     if answer.generation is not None and answer.generation.finish_reason == "length":
-        say(f"the answer was cut at {max_answer_tokens} tokens (--max_answer_tokens)")
+        say(f"the answer was cut at {max_answer_tokens} tokens; --max_answer_tokens allows more")
 
 
 def _watched(ready: "ReadyGenerator", num_questions: int | None) -> "ReadyGenerator":
-    """A language model whose progress stands on a terminal while it is at work, and not while answers are printed.
+    """A language model that shows progress on a terminal while it works, but not while answers are printed.
 
     Args:
-        num_questions: that it is asked; None where they come one by one, or it is asked more than these.
+        num_questions: that it is asked; None if they come one by one, or if it is also asked for plans.
     """
     from qrag_jax.cli.progress import Progress
     from qrag_jax.llm.wrappers import WatchedGenerator
@@ -170,35 +169,38 @@ class _Shown(AroundGenerator):
 
 VERB = Verb(
     description="""\
-Ask a question about your own text files: passages are found, and the sentences of them that answer are quoted, each
-with its place. Where a language model is named (--llm_model, --llm) it answers from the passages, and cites them.
+Answer a question from your own files, with citations.
 
-What comes out: the answer, then the passages that it cites, each with file:line and file:start-end, and on standard
-error what it cost. A citation is shown only where the passage stands in its file to the character; a number that a
-model made up is named as such. That a passage is cited does not prove that it says so: read it. --json gives one
-object: answer, quotes, citations, unknown_citations, context, cost, model, prompt_sha256. --no_llm prints the passages
-alone. Where a model fails the exit code is 1, and what was found is printed all the same.
+qrag finds passages and quotes the sentences that answer the question. With a language model (--llm_model, --llm), the
+model writes an answer from the passages and cites them.
+
+The output is the answer, then the cited passages, each with file:line and file:start-end. The cost goes to standard
+error. A citation appears only if its passage is in the file exactly; a number that the model made up is reported. A
+citation does not prove the answer: read the passage. If a model fails, the passages are printed and the exit code is 1.
+
+--json gives one object: answer, quotes, citations, unknown_citations, context, cost, model, prompt_sha256.
 """,
     details=f"""\
 {search_flags.WAYS}\
-  RUN      a trained retriever: it picks sentences step by step, as it was trained, and each pick is widened by up to
-           --num_around sentences on either side while the context holds them; a folder as runs/mine or ./hybrid
+  RUN      a retriever that you trained: it picks sentences step by step. qrag adds up to --num_around sentences before
+           and after each pick, while they fit. Give its folder, for example runs/mine or ./hybrid
 
-The context is filled with the best passages first, up to --max_context_tokens, and stands in the prompt in document
-order, fenced as data. The tokens are those of a local model, else of the encoder (a server's may differ by a little).
-With --levels or --planner the passages are parts of documents at any of these levels: the first that does not fit is
-given by its best leaves, and what was searched stands on standard error and in --json (docs/how_to/levels.md).
+The context takes the best passages first, up to --max_context_tokens. The prompt contains them in document order,
+marked as data. A local model counts its own tokens; otherwise the encoder counts, and a server may differ by a little.
+With --levels or --planner, passages are parts of documents at any of these levels. The first part that does not fit is
+replaced by its best leaves. Standard error and --json report the levels (docs/how_to/levels.md).
 
+{search_flags.QUESTIONS_HELP}
 {HELP}""",
     examples="""\
 examples:
   qrag ask notes/ "Who has the key to the garden?"
-  qrag ask notes/ "Who has the key to the garden?" --llm_model smollm2        or a better one, as a .gguf file
+  qrag ask notes/ "Who has the key to the garden?" --llm_model smollm2        a .gguf file may be better
   qrag ask book.txt "Who is Ishmael?" --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model smollm2 --json
   qrag ask notes/ "Who has the key to the garden?" --no_llm
   qrag ask notes/ "Who has the key to the garden?" --retriever runs/mine --num_steps 3 --show_context
-  qrag ask notes.index "How is the garden laid out?" --merge       an index of qrag index build ... --strategy tree
-  qrag ask levels.index "Who has the key?" --levels section:paragraph   of qrag index build ... --strategy levels
+  qrag ask notes.index "How is the garden laid out?" --merge            an index built with --strategy tree
+  qrag ask levels.index "Who has the key?" --levels section:paragraph   an index built with --strategy levels
 """,
     flags=_FLAGS,
     usage="[--retriever R] [--llm L] [--show_context] [--json] [...] PATHS...|INDEX QUESTION",

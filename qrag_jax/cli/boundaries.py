@@ -1,4 +1,4 @@
-"""`qrag boundaries`: what finds the sections of documents, scored on documents whose headings say what is right."""
+"""`qrag boundaries`: scores methods that find section boundaries, on documents whose headings give the right ones."""
 
 import argparse
 import os
@@ -20,24 +20,26 @@ _METHODS = [name for name in BOUNDARY_SOURCES.choices(without="llm") if name not
 _SHARES = ("f1_l1", "f1_l2", "f1_any", "low", "high", "pk", "window_diff")
 
 _DESCRIPTION = """\
-Score what finds the points of documents, the sentences at which their sections begin, where headings say what is right.
+Score methods that find section boundaries, on documents whose headings give the right ones.
 
 PATHS are Markdown files and folders, scisumm:PATH (papers of CL-SciSumm) or wikitext2:PATH (articles). Documents
-without a section, and those that are there twice, are left out with a warning. What is seen of the headings is the
---view: kept, with their marks; plain, as lines of text; removed, not at all, and no gap tells where they were.
+without sections and duplicates are skipped with a warning. --view says how much of the headings the methods see: kept
+(with marks), plain (as lines of text) or removed (nothing, not even a gap).
 
-What comes out: a row a method and view. f1_l1, f1_l2: micro F1 over documents of points of levels 1 and 2, sentence and
-level both right; f1_any: of all points whatever their level, with its 95% bootstrap interval over documents, low to
-high. pk, window_diff: means over documents, 0 is best. seconds: to find the points of all documents, with embedding.
+The output is one row for each method and view:
+  f1_l1, f1_l2      micro F1 over documents of boundaries of level 1 and 2; sentence and level must match
+  f1_any, low, high micro F1 of all boundaries at any level, with its 95% bootstrap interval over documents
+  pk, window_diff   mean over documents; 0 is best
+  seconds           time to find the boundaries of all documents, including embedding
 """
 _DETAILS = f"""\
-With headings in sight a score tells how well headings are recognised, not whether the text is understood: beside such a
-row always stands that of removed. Exact sentences count, and a point at the first sentence counts for nothing: all
-documents begin there.
+If a method sees headings, its score says how well it recognises headings, not whether it understands the text. So each
+such row comes with a row for removed. Only exact sentences count. A boundary at the first sentence does not count,
+because all documents begin there.
 
 {BOUNDARY_SOURCES.help()}
-All rows are of the same documents. So no threshold is chosen here: the defaults were, on other documents
-(benchmarks/results/points.md); choose yours on documents that are not scored.
+All rows use the same documents, so no threshold is fitted here. The defaults were chosen on other documents
+(benchmarks/results/points.md); choose yours on documents that you do not score.
 
 {llm_flags.POINTS_HELP}
 {llm_flags.HELP}"""
@@ -50,13 +52,13 @@ examples:
 """
 _FLAGS = f"""\
 paths PATH ...               Markdown file or folder, scisumm:PATH or wikitext2:PATH
---view = removed             what is seen of the headings
---methods M,M,... = {",".join(_METHODS)}  rows to compute, of {", ".join(BOUNDARY_SOURCES)}
-. --equal_length N = 10      of equal
-. --breakpoint_threshold = percentile  of breakpoint: what a distance is compared with
-. --breakpoint_value X = 85  of breakpoint: the percentile, factor or distance
-. --linkage_sentences N = 20  of linkage: the most of a part
-. --linkage_lambda X = 0.75  of linkage: weight of the position, 0 to 1
+--view = removed             how much of the headings the methods see
+--methods M,M,... = {",".join(_METHODS)}  methods to score, from {", ".join(BOUNDARY_SOURCES)}
+. --equal_length N = 10      equal: sentences of a part
+. --breakpoint_threshold = percentile  breakpoint: how to set the threshold of the distance
+. --breakpoint_value X = 85  breakpoint: the percentile, factor or distance
+. --linkage_sentences N = 20  linkage: most sentences of a part
+. --linkage_lambda X = 0.75  linkage: weight of the position, 0 to 1
 --tagger --model --seed
 --json OUT                   write the rows as JSON; - prints them instead of the table
 --follow_links --max_input_gb --no_compile_cache
@@ -83,7 +85,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.estimate:
         for view, one in estimate_sources(request, tools):
             expected = format_estimate(one.estimate, vars(args))
-            print(f"{view}: points {one.name}: {expected}; nothing is asked (--estimate)")
+            print(f"{view}: boundaries by {one.name}: {expected}; nothing was asked (--estimate)")
         return 0
     rows = score_sources(request, tools)
     if args.json != STDOUT:
@@ -94,7 +96,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _check_json(args: argparse.Namespace) -> None:
-    """Refuses a file for the rows that would take the place of something that is read."""
+    """Refuses an output file that would replace an input."""
     from qrag_jax.cli.output_paths import check_place
     from qrag_jax.data.corpora.headed_documents import split_source
 
@@ -104,11 +106,11 @@ def _check_json(args: argparse.Namespace) -> None:
     read = [Path(os.path.realpath(one)) for one in (*given, args.llm_model, args.prices) if one]
     is_document = place.is_file() and place.suffix != ".json" and any(place.is_relative_to(one) for one in read)
     if place in read or is_document:
-        raise UsageError(f"--json {args.json}: is a file that is read; name another file")
+        raise UsageError(f"--json {args.json}: is an input file; name another file")
 
 
 def format_rows(rows: "Sequence[BoundaryRow]") -> str:
-    """Rows as a table, and below it what they are of."""
+    """Formats rows as a table, with the numbers of documents and boundaries below."""
     from qrag_jax.eval.tables import align, share
 
     table = [["method", "view", *_SHARES, "seconds"]]
@@ -116,7 +118,7 @@ def format_rows(rows: "Sequence[BoundaryRow]") -> str:
         [row.method, row.view, *(share(getattr(row, name)) for name in _SHARES), f"{row.seconds:.1f}"] for row in rows
     ]
     right = (False, False, *(True for _ in _SHARES), True)
-    counts = [f"{row.view}: {row.n_documents:,} documents, {row.n_points:,} points" for row in rows]
+    counts = [f"{row.view}: {row.n_documents:,} documents, {row.n_points:,} boundaries" for row in rows]
     return "\n".join([*align(table, right), "", *dict.fromkeys(counts)])
 
 

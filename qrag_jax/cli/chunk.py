@@ -1,4 +1,4 @@
-"""`qrag chunk`: text files cut by any strategy, each chunk with its exact place, level and number of tokens."""
+"""`qrag chunk`: cuts files by any strategy; each chunk has its exact offsets, level and number of tokens."""
 
 import argparse
 import json
@@ -27,30 +27,32 @@ _OWNERS = {"points": _BY_POINTS, "tagger": _BY_POINTS, "level_cap": (_HIERARCHY,
 _MAX_SHOWN = 60  # characters of a chunk in a line
 
 _DESCRIPTION = """\
-Cut text files into chunks, each with the exact place that it came from, and none larger than --max_tokens.
-fixed, recursive and late fill chunks up to it, or to 256 tokens, unless they are given a size of their own.
+Cut files into chunks with exact offsets and a hard token limit (--max_tokens).
 
-What comes out: a line a chunk with file:start-end (file:0-9,20-31 of two spans), its level, its tokens and how it
-begins, with tree under what holds it. Level 0 is a whole document, 1 a part of it, 2 a part of a part. --json gives one
-object a line: {"id", "file", "spans": [[start, end], ...], "level", "num_tokens"}, and the "page" of a PDF.
+The strategies fixed, recursive and late fill each chunk up to the limit, or up to 256 tokens if you set neither a limit
+nor a size.
 
-Offsets are half-open and count characters of the decoded text. --help_all describes the strategies.
+The output is one line for each chunk: file:start-end (file:0-9,20-31 for two spans), level, tokens and first words. The
+strategy tree indents each chunk under its parent. Level 0 is a whole document, 1 a part of it, 2 a part of a part.
+
+--json gives one object on each line: {"id", "file", "spans": [[start, end], ...], "level", "num_tokens"}, and "page"
+for a PDF. Offsets count characters of the decoded text, and end is exclusive. --help_all describes the strategies.
 """
 _DETAILS = f"""\
 {CHUNKERS.help()}\
-  tree        all levels at once: the file, its sections, their paragraphs, lists, tables and fences of code, and parts
-              of what is over --max_tokens, or 256 tokens; only what holds nothing else keeps to it (headings.max_level)
+  tree        all levels together: the file, its sections, their paragraphs, lists, tables and code blocks, and parts of
+              whatever is over --max_tokens, or 256 tokens; only leaves obey the limit (headings.max_level)
 
-In the decoded text line ends are untouched, and a byte order mark is left out (Python:
-open(file, encoding="utf-8-sig", newline="").read()[start:end]). The text of a chunk is that of its spans, joined by a
-line break; its tokens are counted by the tokenizer of --model, special ones left out (a word of more than 100
-characters, which MiniLM takes for one unknown token, is cut as if it had more). The same text under the same path gives
-the same ids. The model itself is loaded for breakpoint, linkage, dbscan and --vectors only.
+The decoded text keeps all line ends and drops a byte order mark. In Python it is open(file, encoding="utf-8-sig",
+newline="").read(). The text of a chunk is the text of its spans, joined by line breaks. Its tokens are counted by the
+tokenizer of --model, without special tokens. (MiniLM reads a word of more than 100 characters as one unknown token; it
+is counted as more, and cut.) The same text under the same path gives the same ids. Only breakpoint, linkage, dbscan and
+--vectors load the model itself.
 
-All files are read before the first is cut. One that is bad (another encoding, a zero byte, nothing but blank space) is
-left out of a folder with a warning; where it was named itself, or with --strict, nothing is printed. --html, --tree and
---vectors are written when all files are done. --tree has the trees of all files, one after the other; Python:
-qrag_jax.chunking.tree.tree_files.load_trees(file).
+All files are read before the first is cut. A bad file in a folder (wrong encoding, a zero byte, only white space) is
+skipped with a warning. If you named the file itself, or with --strict, the command stops and prints nothing. --html,
+--tree and --vectors are written when all files are done. A --tree file contains the trees of all files in order; Python
+reads it with qrag_jax.chunking.tree.tree_files.load_trees(file).
 
 {llm_flags.POINTS_HELP}
 {llm_flags.HELP}"""
@@ -67,23 +69,23 @@ examples:
   qrag chunk - --strategy late --vectors vectors.npy
 """
 _FLAGS = f"""\
-paths FILE ...             file, folder, or - for stdin: texts; PDF, HTML, DOCX, EPUB too
---strategy                 how to cut (default: fixed; with --tree, tree)
---points                   of hierarchy and levels: what tells where a part begins (default: headings, of Markdown; with
-                           --tagger, tagger)
+paths FILE ...             files (text, Markdown, PDF, HTML, DOCX, EPUB), folders, or - for standard input
+--strategy                 how to cut (default: fixed; tree with --tree)
+--points                   for hierarchy and levels: where section boundaries come from (default: headings; tagger with
+                           --tagger)
 --tagger --sizes
---level_cap N              of hierarchy: no part is deeper (default: no limit)
---max_tokens N             no chunk has more (default: no limit)
---min_tokens N             join smaller chunks where the limit allows
+--level_cap N              for hierarchy: deepest level (default: no limit)
+--max_tokens N             most tokens of a chunk (default: no limit)
+--min_tokens N             join chunks smaller than N tokens, within the limit (default: join none)
 --config_path X.yaml       YAML file with parameters of the strategies
---set key=value+           one such parameter, as linkage.lambda_=0.3
+--set key=value+           set one parameter, for example linkage.lambda_=0.3; may be repeated
 --model --encoding --strict --follow_links --max_input_gb
-. --splitter = sentencex   of sentences
-. --language L = en        of the sentences, as de or zh
---json                     print one JSON object a line
---html OUT.html            write a page that colours the chunks over the text
---tree,--trees OUT.parquet  write the trees of all files, as Parquet or .arrow
---vectors OUT.npy          of late: write float32 [chunks, dim] in printed order
+. --splitter = sentencex   how to split text into sentences
+. --language L = en        language of the sentences, for example de or zh
+--json                     print one JSON object on each line
+--html OUT.html            write a page that colours the chunks in the text
+--tree,--trees OUT.parquet  write the trees of all files, as .parquet or .arrow
+--vectors OUT.npy          for late: write the vectors, float32 [chunks, dim], in the order of the lines
 {llm_flags.POINTS}"""
 
 
@@ -100,7 +102,7 @@ def _run(args: argparse.Namespace) -> int:
     all_nodes = _wants_tree(args, config.strategy)
     if args.vectors and (all_nodes or config.strategy != "late"):
         strategy = _TREE if all_nodes else config.strategy
-        raise UsageError(f"--vectors: strategy {strategy} has no vectors of its own; choose --strategy late")
+        raise UsageError(f"--vectors: strategy {strategy} makes no vectors; choose --strategy late")
     split = make_splitter(args.splitter, args.language)
     request = made(
         ChunkRequest, vars(args), config=config, split=split, all_nodes=all_nodes, vectors=bool(args.vectors)
@@ -111,7 +113,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         cutter = make_cutter(request, documents, shown_tools(vars(args)))
     except Estimated as one:
-        print(f"points {one.name}: {format_estimate(one.estimate, vars(args))}; nothing is asked (--estimate)")
+        print(f"boundaries by {one.name}: {format_estimate(one.estimate, vars(args))}; nothing was asked (--estimate)")
         return 0
     written: list[Cut] = []
     for document in documents:
@@ -130,7 +132,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _cut(cutter: "Cutter", document: Document) -> "Cut":
-    """Cuts one document, with a bar on a terminal while it is embedded; warnings are said on standard error."""
+    """Cuts one document. Shows a progress bar while it is embedded, and warnings on standard error."""
     from qrag_jax.cli.progress import Progress
 
     embedder = cutter.embedder
@@ -145,7 +147,7 @@ def _cut(cutter: "Cutter", document: Document) -> "Cut":
 
 
 def _write(cuts: "Sequence[Cut]", args: argparse.Namespace) -> None:
-    """The files that the flags name, of all documents together."""
+    """Writes the output files for all documents together."""
     import numpy as np
 
     from qrag_jax.chunking.html_page import html_page
@@ -165,24 +167,24 @@ def _check_points(args: argparse.Namespace, config: "ChunkConfig", points: str |
     if config.strategy == _LEVELS and config.levels.sizes:
         if given := next((f"--{name}" for name in ("points", "tagger") if getattr(args, name)), None):
             sizes = ",".join(map(str, config.levels.sizes))
-            raise UsageError(f"{given}: levels of {sizes} tokens know no sections; leave it out, or the sizes")
+            raise UsageError(f"{given}: levels of {sizes} tokens have no sections; leave out this flag or the sizes")
     llm_flags.check_points_flags(vars(args), [] if points is None else [points])
 
 
 def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
-    """Whether flags ask for all nodes of trees in place of chunks; `--strategy tree` wins over a config."""
+    """Whether the flags ask for all tree nodes instead of chunks; `--strategy tree` overrides a config."""
     strategy = args.strategy or configured
     makes_trees = strategy in _MAKE_TREES
     for name, owners in _OWNERS.items():
         if getattr(args, name) and strategy not in owners:
-            raise UsageError(f"--{name}: belongs to --strategy {' or '.join(owners)}; choose that, or leave it out")
+            raise UsageError(f"--{name}: works only with --strategy {' or '.join(owners)}; choose it, or leave it out")
     if args.tree and args.strategy != _TREE and not makes_trees:
         is_told = any(text.removeprefix("--").startswith("strategy=") for text in args.set)
-        # A config file may have all fields, those with their defaults too.
+        # A config file may contain all fields, including those at their defaults.
         if args.strategy or is_told or configured != "fixed":
             raise UsageError(
-                f"--tree: strategy {configured} makes no tree; leave --strategy, and strategy of --set and "
-                f"--config_path, out, or choose --strategy {', '.join((_TREE, *_MAKE_TREES))}"
+                f"--tree: strategy {configured} makes no tree; choose --strategy {', '.join((_TREE, *_MAKE_TREES))}, "
+                "or set no strategy (in --strategy, --set or --config_path)"
             )
     if args.tree:
         from qrag_jax.chunking.tree.tree_files import check_kind
@@ -192,9 +194,9 @@ def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
 
 
 def _overrides(args: argparse.Namespace) -> list[str]:
-    """What `--set` and the flags change in the config; a flag wins over `--set`."""
-    strategy = "headings" if args.strategy == _TREE else args.strategy  # whose parts a tree cuts its leaves by
-    points = args.points or ("tagger" if args.tagger else None)  # of whichever strategy it is
+    """The changes that `--set` and the flags make to the config; a flag overrides `--set`."""
+    strategy = "headings" if args.strategy == _TREE else args.strategy  # a tree cuts its leaves by headings
+    points = args.points or ("tagger" if args.tagger else None)  # for any strategy
     flags = {
         "strategy": strategy,
         "max_tokens": args.max_tokens,
@@ -207,14 +209,14 @@ def _overrides(args: argparse.Namespace) -> list[str]:
 
 
 def _check_outputs(documents: Sequence[Document], outputs: dict[str, str | None]) -> None:
-    """Refuses files to write that would take the place of something, before anything is computed.
+    """Refuses output files that would replace an input or another output, before anything is computed.
 
     Args:
-        outputs: flag -> path, None where it was not given.
+        outputs: flag -> path, or None if it was not given.
     """
     from qrag_jax.documents.read import STDIN
 
-    taken = {os.path.realpath(document.id): "a file that is read" for document in documents if document.id != STDIN}
+    taken = {os.path.realpath(document.id): "an input file" for document in documents if document.id != STDIN}
     for flag, path in outputs.items():
         if path is None:
             continue
@@ -223,11 +225,11 @@ def _check_outputs(documents: Sequence[Document], outputs: dict[str, str | None]
             what = taken.get(real, "a folder")
             raise UsageError(f"{flag} {path}: is {what}; name another file")
         _check_writable(flag, path)
-        taken[real] = f"what {flag} writes"
+        taken[real] = f"the output of {flag}"
 
 
 def _check_writable(flag: str, path: str) -> None:
-    """Makes the folder of a file, and tries to write there: what it will hold may take hours. Leaves no empty file."""
+    """Creates the folder of a file and tries to write there, since the work may take hours. Leaves no empty file."""
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         is_new = not os.path.lexists(path)
@@ -240,7 +242,7 @@ def _check_writable(flag: str, path: str) -> None:
 
 
 def format_json(document: Document, chunks: Sequence[Chunk]) -> str:
-    """One JSON object a line; ASCII, so that any file name passes any terminal and comes back from a parser."""
+    """Formats chunks as JSON Lines in ASCII, so any file name survives any terminal."""
     from qrag_jax.documents.read import page_of
 
     rows = [
@@ -258,11 +260,11 @@ def format_json(document: Document, chunks: Sequence[Chunk]) -> str:
 
 
 def format_text(document: Document, chunks: Sequence[Chunk], *, indent: bool = False) -> str:
-    """Aligned lines: `file:start-end` (`file:0-9,20-31` of two spans), level, tokens, and how the chunk begins.
+    """Formats chunks as aligned lines: `file:start-end` (`file:0-9,20-31` for two spans), level, tokens, first words.
 
     Args:
         chunks: in the order of the lines.
-        indent: by two spaces a level, so that it shows what lies in what.
+        indent: indent each chunk by two spaces per level, to show its parent.
     """
     from qrag_jax.eval.tables import align
 

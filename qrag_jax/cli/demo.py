@@ -1,4 +1,4 @@
-"""`qrag demo`: learns to find facts hidden in speeches, measures it, and asks it."""
+"""`qrag demo`: trains a small retriever on facts hidden in speeches, measures it, and asks it a question."""
 
 import argparse
 
@@ -10,21 +10,23 @@ from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
 
 _DESCRIPTION = """\
-Train a small retriever on questions that need two facts, hidden among sentences of State of the Union speeches, then
-measure it on texts 1, 4, 16 and 64 times as long as those it was trained on. Needs no network and no GPU.
+Train a small retriever on questions that need two facts, and measure it. Needs no network and no GPU.
 
-What comes out, in --out: a table and a plot, results.json (one row a task, method and length: exact match and F1 of
-the facts, 95% interval, number of questions, seconds) and the trained run, which `qrag find` and `qrag eval` take. It
-knows questions like those; in files of your own `qrag find FILES... QUESTION` is right, without a run.
+The facts are hidden among sentences of State of the Union speeches. The test texts are 1, 4, 16 and 64 times as long as
+the training texts.
+
+--out contains a table, a plot, results.json (one row for each task, method and length: exact match and F1 of the facts,
+95% interval, number of questions, seconds) and the run, which `qrag find` and `qrag eval` take. The run works only for
+questions like these; search your own files without it: `qrag find FILES... QUESTION`.
 """
 _EXAMPLES = """\
 examples:
   qrag demo
-  qrag demo --smoke --out /tmp/smoke            a minute's worth, to see that everything is installed
-  qrag demo --babi qa2_valid.txt                score the same retriever on real bAbI questions too
+  qrag demo --smoke --out /tmp/smoke            about a minute; checks the installation
+  qrag demo --babi qa2_valid.txt                also score the retriever on real bAbI questions
 """
 _FLAGS = """\
---smoke      a short run that shows that it works, not how well
+--smoke      run briefly, to check the installation; the scores mean nothing
 --out RUN    folder for results (default: runs/demo; with --smoke runs/demo-smoke)
 --babi PATH  bAbI file, or folder of them, to score the retriever on too
 --haystack --follow_links --max_input_gb --no_compile_cache --seed
@@ -48,9 +50,9 @@ def _run(args: argparse.Namespace) -> int:
         print(f'\n$ qrag find {out} {shown.sample} "{shown.question}"')
         with open_index(shown.sample, retriever=shown.retriever) as index:
             print(format_steps(index.search(shown.question, None)))
-        print(f"(what the story needs: {' / '.join(shown.needed)} -> {shown.answer})")
-    say(f"\nwritten to {out}: results.json, table.md, plot.png, queries.jsonl and the run itself")
-    say("The run knows questions like the one above, and no others. In files of your own search without it:")
+        print(f"(right facts and answer: {' / '.join(shown.needed)} -> {shown.answer})")
+    say(f"\nwrote to {out}: results.json, table.md, plot.png, queries.jsonl and the run")
+    say("The run works only for questions like the one above. Search your own files without it:")
     say('  qrag find YOUR_FILES... "your question"')
     return 0
 

@@ -1,11 +1,11 @@
-"""Errors and warnings in the words of the command line: the flag in place of the argument."""
+"""Errors and warnings for the command line: they name the flag instead of the argument."""
 
 import argparse
 from collections.abc import Mapping
 
 from qrag_jax.errors import Arg, InputError, InputWarning
 
-# Arguments and fields of the library -> the flag that gives them, where its name is another one.
+# Argument or field of the library -> its flag, if the names differ.
 FLAGS = {
     "beam_widths": "beam_width",
     "bounds": "answer_bounds",
@@ -22,7 +22,7 @@ FLAGS = {
 
 
 def flags_of(parser: argparse.ArgumentParser) -> dict[str, str]:
-    """The flags of a verb by the names of their arguments."""
+    """The flags of a verb: name of the argument -> flag."""
     return {action.dest: action.option_strings[-1] for action in parser._actions if action.option_strings}
 
 
@@ -30,7 +30,7 @@ def cli_text(error: Exception | Warning | str, flags: Mapping[str, str]) -> str:
     """The text of an error or warning for the terminal.
 
     Args:
-        flags: of the verb that ran (`flags_of`); an argument that none of them gives stays as the library says it.
+        flags: of the verb that ran (`flags_of`). An argument without a flag keeps the library's name.
     """
 
     def name(arg: Arg) -> str:
@@ -41,6 +41,6 @@ def cli_text(error: Exception | Warning | str, flags: Mapping[str, str]) -> str:
 
 
 def as_flag(arg: Arg) -> str:
-    """An argument as a flag of the command line, whatever verb has it."""
+    """An argument as a flag of the command line, for any verb."""
     value = ",".join(map(str, arg.value)) if isinstance(arg.value, tuple) else arg.value
     return f"--{arg.name}" if value is None or value is True else f"--{arg.name} {value}"

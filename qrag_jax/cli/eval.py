@@ -1,4 +1,4 @@
-"""`qrag eval`: scores a trained retriever and its baselines on questions with known chunks."""
+"""`qrag eval`: scores a trained retriever and its baselines on questions with known gold chunks."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -19,24 +19,25 @@ if TYPE_CHECKING:  # they import JAX
     from qrag_jax.service.evaluating import AnswersRequest, EvalRequest, Evaluated
 
 _DESCRIPTION = """\
-Score a trained retriever on bAbI questions hidden in long text, on HotpotQA, MuSiQue or 2WikiMultihopQA, or on your own
-questions (as texts or as vectors) with known chunks.
+Score a trained retriever against baselines, on questions with known gold chunks.
 
-What comes out: a table of fact exact match and F1 with 95% intervals, one row a method, protocol and length; --json
-writes the rows, --per_query one line a question with the chunks chosen and their Q values. Methods: `trained`;
-`untrained`, the same search without the training; `single_step`, plain nearest neighbours; `bm25`.
+The questions are bAbI questions hidden in long text, HotpotQA, MuSiQue, 2WikiMultihopQA, or your own, as text or
+vectors. Methods: `trained`; `untrained`, the same search without training; `single_step`, the nearest vectors; `bm25`.
 
-With --answers a language model answers every question from the chunks that a method chose, in document order, and the
-answers are scored beside the facts.
+The output is a table of exact match and F1 of facts with 95% intervals, one row for each method, protocol and length.
+--json writes the rows; --per_query writes one line for each question with the chosen chunks and their Q values.
+
+With --answers a language model answers every question from the chunks that a method chose, in document order. The
+answers are scored in addition to the facts.
 """
 _DETAILS = f"""\
 A method picks --num_steps chunks; the protocol says how many of them count. `fixed`: all. `threshold`: those before the
-first Q below a threshold that was fitted on other questions. `stop`: those before the learned STOP of a run with
-env.stop=true. `oracle`: until all gold is found, which only the labels tell: a bound, no method.
+first Q below a threshold fitted on other questions. `stop`: those before the learned STOP, for a run with
+env.stop=true. `oracle`: those until all gold is found; it needs the labels, so it is an upper bound and not a method.
 
-Answers are scored by exact match and token F1 (SQuAD's normalisation; HotpotQA's and 2Wiki's own rule for yes and no),
-whether a right answer is contained, BabiLong's rule, ROUGE-L (pip install 'qrag_jax[eval]'), claims and correctness by
-judges. Failed calls are counted and are in no mean; --tests compares methods on the questions that both answered.
+Answers are scored by exact match and token F1 (normalised as in SQuAD; yes and no as in HotpotQA and 2Wiki), by whether
+they contain a right answer, by BabiLong's rule, ROUGE-L (pip install 'qrag_jax[eval]'), and by judges of claims and
+correctness. Failed calls are counted and are in no mean; --tests compares methods on questions that both answered.
 
 {HELP}"""
 _EXAMPLES = """\
@@ -52,7 +53,7 @@ examples:
 _FLAGS = f"""\
 run
 |! --babi FILE             bAbI questions (.txt, .txt.gz), hidden in the haystack
-|! --jsonl FILE            lines of {{"question": ..., "chunks": [...], "gold": [...]}}
+|! --jsonl FILE            your own questions, lines of {{"question": ..., "chunks": [...], "gold": [...]}}
 |! --hotpot FILE           HotpotQA (distractor) as .json, .jsonl[.gz], .parquet, ...
 |! --musique FILE          MuSiQue
 |! --2wiki FILE            2WikiMultihopQA
@@ -60,36 +61,35 @@ run
 . --haystack
 --num_chunks N,N,...       context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)
 . --max_haystack_sentences N = 20000  embed at most this many sentences of the haystack
---num_questions N          questions a length (default: all)
+--num_questions N          questions for each length (default: all)
 --seed
 . --num_steps
---methods M,...            rows to compute, of {", ".join(METHODS)} (default: all)
---protocol M,M,...         which of the N picks count, of {", ".join(PROTOCOLS)} (default: fixed, and threshold and stop
-                           where the run has them)
-. --calibrate FILE         fit the thresholds of all methods on these questions, of the same kind as those that are
-                           scored and none of them (default: the run's own threshold, for trained)
-. --beam_width N,N,... = 1  also search with beams of these widths; 1 is the greedy search
+--methods M,...            methods to score, from {", ".join(METHODS)} (default: all)
+--protocol M,M,...         which picks count, from {", ".join(PROTOCOLS)} (default: fixed, and threshold and stop if the
+                           run has them)
+. --calibrate FILE         fit the thresholds of all methods on these questions: the same kind as the scored questions,
+                           but none of them (default: the run's own threshold, for trained)
+. --beam_width N,N,... = 1  also search with beams of these widths; 1 is greedy search
 . --stopping DIR           write tables and plots of early, perfect and late stops, ROC and budgets
 . --tests OUT              write paired tests between the methods as JSON, and print them
 --json OUT                 write the rows as JSON; - prints them instead of the table
---per_query OUT.jsonl      write one line a question: chunks chosen, Q values
+--per_query OUT.jsonl      write one line for each question: chosen chunks and Q values
 --follow_links --max_input_gb --no_compile_cache
 answers:
---answers [OUT.jsonl]      also let a language model answer from the chosen chunks and score the answers; with a file,
-                           write one line an answer
-. --answer_measures M,M,...  what answers are scored by, of {", ".join(ANSWER_MEASURES)} (default: em and f1, with
-                           --babi also babilong)
-. --judges M,M,...         models that judge claims and judge, as of --llm_model (default: the one that answers); a
-                           budget is each model's own
-. --answer_bounds          also answer from the gold chunks alone, and from none: what the reader is worth without a
-                           search
+--answers [OUT.jsonl]      also answer the questions with a language model and score the answers; with a file, write one
+                           line for each answer
+. --answer_measures M,M,...  measures of answers, from {", ".join(ANSWER_MEASURES)} (default: em and f1;
+                           with --babi also babilong)
+. --judges M,M,...         models for the measures claims and judge, as for --llm_model; each has its own budget
+                           (default: the model that answers)
+. --answer_bounds          also answer from the gold chunks only, and from no chunks
 . --answer_rows OUT        write the answer rows as JSON
 {llm_table(SHORT_ANSWER_TOKENS)}"""
 _CHOICES = {"methods": METHODS, "protocol": PROTOCOLS, "answer_measures": ANSWER_MEASURES}
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Returns: 0; 1 where `--answers` got no answer at all, after all was printed."""
+    """Returns 0, or 1 if `--answers` got no answer at all."""
     check_outputs(vars(args))
     request = _request(args)
     with Progress() as progress:
@@ -120,12 +120,12 @@ def _answers_request(args: argparse.Namespace) -> "AnswersRequest | None":
         return made(service.AnswersRequest, vars(args), llm=llm_config(vars(args)))
     for flag in ("answer_measures", "judges", "answer_rows", "answer_bounds"):
         if getattr(args, flag):
-            raise UsageError(f"--{flag}: belongs to --answers, which is not given")
+            raise UsageError(f"--{flag}: needs --answers; add it, or leave out --{flag}")
     return None
 
 
 def _write_facts(evaluated: "Evaluated", args: argparse.Namespace) -> None:
-    """All that is known before a language model is asked, which takes long and may fail."""
+    """Writes the scores of facts, before a language model is asked, which takes long and may fail."""
     from qrag_jax.eval.retrieval.records import write_records, write_rows
     from qrag_jax.eval.retrieval.report import format_table
 
@@ -139,7 +139,7 @@ def _write_facts(evaluated: "Evaluated", args: argparse.Namespace) -> None:
 
 
 def _answers(evaluated: "Evaluated", request: "AnswersRequest", args: argparse.Namespace) -> "Answered":
-    """Has the model answer; writes files of the flags, and says on standard error what was spent."""
+    """Asks the model for answers, writes the files and says on standard error what was spent."""
     from qrag_jax.eval.answers.records import answer_row_values, write_answer_records
     from qrag_jax.llm.prices import spent
 
@@ -153,13 +153,13 @@ def _answers(evaluated: "Evaluated", request: "AnswersRequest", args: argparse.N
     kept = sum(call.from_journal for call in answered.calls)
     failed = sum(call.error is not None for call in answered.calls)
     say(
-        f"language model: {len(answered.calls):,} calls, {kept:,} of them from the journal, {failed:,} failed; "
+        f"language model: {len(answered.calls):,} calls, {kept:,} from the journal, {failed:,} failed; "
         f"{cost.prompt_tokens:,} prompt and {cost.completion_tokens:,} completion tokens"
         + ("" if cost.dollars is None else f", ${cost.dollars:.6f}")
     )
     error = next((call.error for call in answered.calls if call.error is not None), None)
     if error is not None:
-        say(f"the first failure: {error}")
+        say(f"first failure: {error}")
     return answered
 
 

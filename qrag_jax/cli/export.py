@@ -1,4 +1,4 @@
-"""`qrag export`: the text encoders of a run for sentence-transformers."""
+"""`qrag export`: writes the text encoders of a run for sentence-transformers."""
 
 import argparse
 
@@ -7,12 +7,11 @@ from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say
 
 _DESCRIPTION = """\
-Write the text encoders of a run for sentence_transformers.SentenceTransformer, with the same vectors.
+Write the text encoders of a run for sentence_transformers.SentenceTransformer; their vectors are the same.
 
-What comes out: of a text run DIR itself, one Router with both towers (encode_query is the state before the first step,
-encode_document the action vector, similarity dot); of a latent run DIR/encoder, the frozen encoder that its towers read
-the vectors of. Each has weights, tokenizer and a card that says what it cannot express. A DIR that holds anything is
-refused.
+For a text run, DIR is one Router with both towers: encode_query is the state before the first step, encode_document the
+action vector, and the similarity is the dot product. For a latent run, DIR/encoder is the frozen encoder whose vectors
+its towers read. Each has weights, a tokenizer and a card that says what it leaves out. DIR must be empty or new.
 """
 _EXAMPLES = """\
 examples:
@@ -21,7 +20,7 @@ examples:
 """
 _FLAGS = """\
 run RUN     run folder of `qrag train`
-folder DIR  folder to write; made when absent
+folder DIR  folder to write; empty or new
 """
 
 
@@ -29,7 +28,7 @@ def _run(args: argparse.Namespace) -> int:
     written = service.export_run(args.run, args.folder)
     say(f"wrote {written.path}")
     if not written.is_text:
-        say(f"the latent towers read vectors, not texts: they stay in {args.run}")
+        say(f"the latent towers read vectors, not text, so they stay in {args.run}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`qrag find`: the passages of the user's own files that answer a question, by meaning and words, or by a run."""
+"""`qrag find`: finds passages that answer a question, by meaning, by words, or by a trained run."""
 
 import argparse
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ _TOP_K = 5
 _FLAGS = f"""\
 texts
 --retriever
---top_k N        passages to show (default: {_TOP_K}; not of a run)
+--top_k N        passages to show (default: {_TOP_K}; not with a run)
 --questions --levels
-. --planner      of an index with levels, what chooses them for each question: constant (--levels, or all of them),
-                 router (--router)
+. --planner      for an index with levels: choose them by constant (--levels, or all levels) or by router (--router)
 --router
 {search_flags.CUTTING}\
---num_steps N    of a run: chunks to pick (default: as in training)
---stop           of a run: only the picks before its own stop, its threshold from held-out questions or its learned STOP
+--num_steps N    with a run: chunks to pick (default: as in training)
+--stop           with a run: show only the picks before it stops, by its learned STOP or its threshold from held-out
+                 questions
 --notes_mode
 {search_flags.CHOICE}\
 --no_compile_cache --json
 """
-_MAX_NOTES = 2  # of a passage; `--json` has all of them
-_MAX_SHOWN, _MAX_PICKED = 300, 100  # characters of a passage, and of a pick in a table; `--json` has all of it
+_MAX_NOTES = 2  # notes shown for a passage; `--json` gives all
+_MAX_SHOWN, _MAX_PICKED = 300, 100  # characters shown of a passage, and of a pick in a table; `--json` gives all
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -39,7 +39,7 @@ def _run(args: argparse.Namespace) -> int:
     from qrag_jax.service.search import find_all, run_of
     from qrag_jax.types import InputError
 
-    # What costs nothing to look at comes before encoder or run are loaded.
+    # Cheap checks come before the encoder or the run is loaded.
     planner = search_flags.planner_name(args.planner, args.router, args.levels)
     request = search_flags.search_request(vars(args), run_first=True)
     asked, many = request.read_questions(), args.questions is not None
@@ -72,7 +72,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def format_hits(hits: "Sequence[Hit]") -> str:
-    """Two lines a passage, best first: its rank and where it stands, and how it reads; one a note that told it."""
+    """Formats passages, best first: a line with rank and place, a line of text, and a line for each note."""
     from qrag_jax.cli.output import excerpt
     from qrag_jax.cli.terminal import shown
 
@@ -86,7 +86,7 @@ def format_hits(hits: "Sequence[Hit]") -> str:
 
 
 def format_steps(hits: "Sequence[Hit]") -> str:
-    """The picks of a run as two aligned tables: in order of retrieval with their Q values, and in document order."""
+    """Formats the picks of a run as two tables: in order of retrieval with Q values, and in document order."""
     from qrag_jax.cli.output import excerpt
     from qrag_jax.cli.terminal import shown
     from qrag_jax.eval.tables import align
@@ -100,9 +100,9 @@ def format_steps(hits: "Sequence[Hit]") -> str:
 
 
 def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
-    """What `--json` prints: passages, best first; `text` is that of `spans`, characters of the file.
+    """The output of `--json`: passages, best first. `text` is the text of `spans`, character offsets of the file.
 
-    Seconds and tokens of reading and embedding stand with the first question.
+    The cost of reading and embedding the files counts for the first question.
     """
     from qrag_jax.cli.output import note_to_json, place_to_json, sentence_to_json
 
@@ -136,11 +136,11 @@ def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
 
 
 def _steps_to_json(asked: "Asked", found: "Found") -> dict[str, object]:
-    """What `--json` prints of a run: steps in order of retrieval; `text` is characters `start` to `end` of the file."""
+    """The output of `--json` for a run: steps in order of retrieval. `text` is characters `start` to `end`."""
     from qrag_jax.cli.output import place_to_json
 
     seconds = dict(found.cost.seconds)
-    if "read" in seconds:  # of the first question: a run reads and cuts in one
+    if "read" in seconds:  # at the first question: a run reads and cuts in one step
         seconds |= {"read": round(seconds["read"] + seconds.pop("chunk", 0.0), 3), "embed": seconds.get("embed", 0.0)}
     steps = [
         {
@@ -166,7 +166,7 @@ def _steps_to_json(asked: "Asked", found: "Found") -> dict[str, object]:
 
 
 def _cut(found: "Found", *, by_run: bool) -> str:
-    what, hint = "passages are longer than the encoder reads", " by meaning (--max_tokens cuts smaller ones)"
+    what, hint = "passages are longer than the encoder reads", " by meaning; --max_tokens cuts smaller ones"
     if by_run:
         what, hint = "chunks are longer than this run reads", ""
     return f"{found.num_chunks_cut:,} of {found.num_chunks:,} {what}; only their beginning was searched{hint}"
@@ -174,30 +174,35 @@ def _cut(found: "Found", *, by_run: bool) -> str:
 
 def _nothing_found(found: "Found") -> str:
     return (
-        f"none of {found.num_chunks:,} passages shares a word with the question: ask in the words of the text, or "
-        "search by meaning too (--retriever hybrid)"
+        f"none of {found.num_chunks:,} passages shares a word with the question; use words of the text, or search by "
+        "meaning too (--retriever hybrid)"
     )
 
 
 VERB = Verb(
     description=f"""\
-Find the passages of your own files, or of an INDEX of them (`qrag index`), that answer a question. Needs no training.
+Find the passages in your own files, or in an index (`qrag index`), that answer a question.
 
+You need no training. --retriever chooses the method:
 {search_flags.WAYS}\
-  RUN      a retriever that you have trained: it picks one sentence, reads it, and looks for the next one. It knows
-           questions like those that it was trained on, and no others. Named here, or before the paths
+  RUN      a retriever that you trained: it picks a sentence, reads it, and looks for the next one. It works only for
+           questions like its training data. You can also give RUN before the paths
 
-What comes out: the --top_k best passages, best first, each with file:line and how it reads; of a run its picks in the
-order that they were found in, with their Q values, and once more in the order they stand in. --json adds offsets
-(`text` is characters `start` to `end` of the file), of each passage the sentence that answers best, and costs.
+The output is the --top_k best passages, best first, each with file:line and text. A run gives its picks in order of
+retrieval with their Q values, then the same picks in document order. --json adds character offsets, the best sentence
+of each passage, and the cost.
 """,
+    details=f"""\
+In the JSON, `text` is characters `start` to `end` of the file, or the text of `spans`.
+
+{search_flags.QUESTIONS_HELP}""",
     examples="""\
 examples:
   qrag find notes/ "Who has the key to the garden?"
   qrag find notes/ letters/*.md "Who has the key?" --top_k 10 --json
-  qrag find notes.index "Who has the key?" --only 'letters/*'        what `qrag index build` has made, in a moment
+  qrag find notes.index "Who has the key?" --only 'letters/*'        search an index of `qrag index build`
   qrag find notes/ --questions questions.txt --json > found.jsonl
-  qrag find runs/mine notes/ "Who has the key?" --num_steps 4        a run, trained on questions like this one
+  qrag find runs/mine notes/ "Who has the key?" --num_steps 4        search with a run
 """,
     flags=_FLAGS,
     choices={"planner": ("constant", "router")},

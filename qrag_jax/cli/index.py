@@ -1,4 +1,4 @@
-"""`qrag index`: documents cut, embedded and kept, and brought up to date with their files."""
+"""`qrag index`: builds, updates and inspects an index of documents."""
 
 import argparse
 from collections.abc import Sequence
@@ -40,33 +40,33 @@ _LLM = "llm"  # notes by a language model
 _MAX_NAMED = 20
 
 _DESCRIPTION = """\
-Keep documents, their chunks and vectors in a folder, INDEX, that `qrag find` and `qrag ask` search at once.
+Store documents, chunks and vectors in an index, so `qrag find` and `qrag ask` need not read the files again.
 
-  build INDEX PATHS...    make it, or bring it up to date: what has changed is read again, what is gone is removed
-  add INDEX PATHS...      the same for these files and folders, and nothing is removed
-  remove INDEX PATHS...   take the documents of these paths out, without a rest
-  merge INDEX             join shards that were built with --num_shards and --shard
-  info INDEX              what it holds; --verify compares every document with its hash
+  build INDEX PATHS...    create or update the index: read changed files, remove documents whose files are gone
+  add INDEX PATHS...      the same for these files and folders, but remove nothing
+  remove INDEX PATHS...   remove the documents of these paths completely
+  merge INDEX             join shards built with --num_shards and --shard
+  info INDEX              describe the index; --verify also checks every document against its hash
 
-What comes out: a line that says how many documents were read, were as before, are removed and failed, and how many
-chunks were embedded. A document goes by its path as it was named. Whether it has changed its bytes decide, and a chunk
-whose text is known keeps its vector. The exit code is 1 where a document stays as it was though its file has become
-empty or unreadable; `remove` takes it out.
+The output is one line: documents read, unchanged, removed and failed, and chunks embedded. Documents are identified by
+the path you pass. A hash of their bytes detects changes; chunks whose text is known keep their vectors. If a file has
+become empty or unreadable, its document stays and the exit code is 1; `remove` removes it.
 """
 _DETAILS = f"""\
-Each document is written at once with its hash: however a command ends, the next one goes on there. An empty folder, or
-one that cannot be read, removes nothing. What cannot be read is recorded, named, and tried again when its bytes change.
-A file that has become empty or unreadable takes nothing away: its document is named with the reason here and by `info`.
+Each document is written as soon as it is ready, so an interrupted command continues where it stopped. An empty or
+unreadable folder removes nothing. Files that cannot be read are recorded, reported, and tried again when their bytes
+change. If a file becomes empty or unreadable, its document stays; this command and `info` report it with the reason.
 
-With --strategy levels documents are kept as trees whose levels have names: document, section, subsection, paragraph,
-sentence, or with --sizes spans of so many tokens (docs/how_to/levels.md). `qrag ask INDEX QUESTION --levels
-section:paragraph` searches some of them. --points, --sizes and --parents choose that strategy, unless one is named.
+With --strategy levels the index stores trees with named levels: document, section, subsection, paragraph, sentence.
+With
+--sizes the levels are spans of N tokens (docs/how_to/levels.md). `qrag ask INDEX QUESTION --levels section:paragraph`
+searches some of them. --points, --sizes and --parents imply --strategy levels, unless you name another strategy.
 
-Chunks get notes from other chunks (docs/how_to/notes.md): sentences that name what they are about, by which `qrag find`
-and `qrag ask` find them too. They are made of all documents together, whenever those have changed. With --notes llm a
-language model asks and answers (SqRAG): name it each time that documents change; what it has answered is in the
-journal, so only what is new is asked. --estimate reads and embeds the documents, says what their notes will take at
-most, and stops; without it, the same command goes on from there.
+Chunks get notes from other chunks (docs/how_to/notes.md): sentences that name the topic of a chunk, which help `qrag
+find` and `qrag ask` find it. Notes are made from all documents together, whenever those change. With --notes llm a
+language model asks and answers (SqRAG). Name the model each time the documents change; only new questions are asked,
+because the journal has the earlier answers. --estimate reads and embeds the documents, prints an upper bound of the
+cost of their notes, and stops; the same command without it continues from there.
 
 {llm_flags.HELP}"""
 _EXAMPLES = """\
@@ -83,25 +83,25 @@ _FLAGS = f"""\
 action ACTION         what to do, as above
 index INDEX           folder of the index
 paths [PATHS ...]     files or folders
---retriever RUN       cut and embed as this run reads; the index then serves it and every run on its encoder (default:
-                      none)
+--retriever RUN       cut and embed as this run does; the index then works with this run and all runs with the same
+                      encoder (default: none)
 --model M             encoder: minilm, a folder or a hub id (default: minilm; not with a run)
 --strategy
---max_tokens N        no chunk has more (default: 200; with --sizes no other limit; not with a run)
+--max_tokens N        most tokens of a chunk (default: 200; none with --sizes; not with a run)
 . --points --tagger --sizes
---parents             of levels: how a part that holds others is known: best_child (by its best leaf; no vector of it
-                      stays), mean (of its children), windows (of its text, read in windows), direct (of its text as far
-                      as the encoder reads), compressor (by a network that reads its children) (default: best_child)
-. --compressor RUN    of parents by compressor: run folder of `qrag train compressor`
---notes               build, add: who writes the notes of chunks; another one writes them anew (default: that of the
-                      index; of a new one mentions, and none of a run or of levels)
-. --store             build, add: finds the nearest vectors (default: that of the index; of a new one memory)
+--parents             for levels: how a section gets its score or vector: best_child (the score of its best leaf, no
+                      vector), mean (of its children), windows (of its text in windows), direct (of as much text as the
+                      encoder reads), compressor (a network that reads its children) (default: best_child)
+. --compressor RUN    run folder of `qrag train compressor`, for --parents compressor
+--notes               build, add: who writes the notes; another choice writes all notes again (default: as in the index;
+                      mentions for a new one, or none with a run or levels)
+. --store             build, add: what searches the vectors (default: as in the index; memory for a new one)
 --workers I           processes that read and embed (default: none)
-. --num_shards N      build: make the index in so many parts
-. --shard I           build: which part, from 0
---verify              info: compare every document with its hash
-. --encoding E        of the files (default: a document's own, as it was read before; of new ones utf-8)
-. --strict            build, add: a file that cannot be read ends the command
+. --num_shards N      build: number of shards
+. --shard I           build: the shard to build, from 0
+--verify              info: check every document against its hash
+. --encoding E        text encoding of the files (default: as in the index; utf-8 for new files)
+. --strict            build, add: stop at a file that cannot be read
 --follow_links --max_input_gb
 --json
 {llm_flags.READERS}"""
@@ -129,8 +129,8 @@ def _run(args: argparse.Namespace) -> int:
     _print(args, to_json(info), format_info(info, args.verify))
     if not info.is_whole:
         raise InputError(
-            f"{folder}: damaged: {', '.join((*info.damaged, *info.damaged_notes)) or info.fault}; `qrag index add "
-            f"{folder} PATHS...` reads that again and keeps the rest; if not, remove the folder and build it again"
+            f"{folder}: damaged: {', '.join((*info.damaged, *info.damaged_notes)) or info.fault}; repair it with `qrag "
+            f"index add {folder} PATHS...`, or delete the folder and build it again"
         )
     return 0
 
@@ -150,11 +150,11 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
             updated = update(request, _watch(args, bars))
     except Estimated as one:
         expected = format_estimate(one.estimate, vars(args))
-        return _print(args, {"estimate": expected}, f"{expected}; nothing is asked (--estimate)")
+        return _print(args, {"estimate": expected}, f"{expected}; nothing was asked (--estimate)")
     changes = updated.changes
     if changes is None:
-        return _print(args, {"finished": True}, f"{folder}: shard {args.shard} is finished already")
-    # what was skipped is told with what failed
+        return _print(args, {"finished": True}, f"{folder}: shard {args.shard} is already finished")
+    # skipped files are reported with those that failed
     warn_of_found(replace(updated.found, skipped=(), lossy=changes.lossy))
     _say_what_failed(changes)
     _print(args, changes_to_json(changes), format_changes(changes))
@@ -186,30 +186,30 @@ def _watch(args: argparse.Namespace, bars: "Progress") -> "NotesWatch":
 def _check_flags(args: argparse.Namespace) -> None:
     for name, actions in _OF_ACTIONS.items():
         if args.action not in actions and getattr(args, name) not in (None, False, 0):
-            raise UsageError(f"--{name}: belongs to {' and '.join(actions)}, not to {args.action}; leave it out")
+            raise UsageError(f"--{name}: works only with {' and '.join(actions)}, not with {args.action}; leave it out")
     takes_paths = args.action in ("build", "add", "remove")
     if takes_paths and not args.paths:
-        raise UsageError(f"qrag index {args.action}: give at least one file or folder behind {args.index}")
+        raise UsageError(f"qrag index {args.action}: give at least one file or folder after {args.index}")
     if args.paths and not takes_paths:
-        raise UsageError(f"{args.paths[0]}: qrag index {args.action} takes INDEX and no path")
+        raise UsageError(f"{args.paths[0]}: qrag index {args.action} takes no paths; give only INDEX")
     if (args.shard is None) != (args.num_shards is None):
-        raise UsageError("--num_shards, --shard: give both, or none")
+        raise UsageError("--num_shards, --shard: give both or neither")
     llm_flags.check_speed(args.tokens_per_second)
     given = llm_flags.given_flags(vars(args), llm_flags.OF_READERS)
     if given and args.action in ("merge", "info"):
-        raise UsageError(f"--{given[0]}: belongs to build, add and remove, not to {args.action}; leave it out")
+        raise UsageError(f"--{given[0]}: works only with build, add and remove, not with {args.action}; leave it out")
     if args.notes == _LLM and args.num_shards is not None:
         raise UsageError(
-            "--notes llm: not of shards, as chunks of all of them ask each other: build these without, merge them, and "
-            f"have the notes written by `qrag index add {args.index} PATHS... --notes llm`"
+            "--notes llm: does not work with shards, because notes join chunks of all shards; build and merge the "
+            f"shards, then run `qrag index add {args.index} PATHS... --notes llm`"
         )
     if given and args.notes not in (None, _LLM):
-        raise UsageError(f"--{given[0]}: belongs to --notes llm, not to {args.notes}; leave it out")
+        raise UsageError(f"--{given[0]}: works only with --notes llm, not with {args.notes}; leave it out")
 
 
 def _say_what_failed(changes: "Changes") -> None:
-    kept = "kept as before, as file or folder cannot be read (`qrag index remove` takes out what is to go)"
-    for text, names in ((kept, changes.kept), ("mended", changes.mended)):
+    kept = "kept, because the file or folder cannot be read (`qrag index remove` removes documents)"
+    for text, names in ((kept, changes.kept), ("repaired", changes.mended)):
         if names:
             say(f"{_several(len(names), 'document')} {text}: {_first(names)}")
     if changes.failed:
@@ -217,15 +217,15 @@ def _say_what_failed(changes: "Changes") -> None:
         for one in changes.failed[:_MAX_NAMED]:
             say(f"  {one.id}: {one.reason}")
         if len(changes.failed) > _MAX_NAMED:
-            say("  ... (--json names all)")
+            say("  ... (--json lists all)")
 
 
 def format_changes(changes: "Changes") -> str:
-    """What an update has done, in one line."""
+    """The result of an update, in one line."""
     of = changes.num_embedded + changes.num_reused
-    kept = f", {len(changes.kept):,} kept as before" if changes.kept else ""
+    kept = f", {len(changes.kept):,} kept" if changes.kept else ""
     return (
-        f"{_several(changes.num_read, 'document')} read, {changes.num_same:,} as they were, {len(changes.removed):,} "
+        f"{_several(changes.num_read, 'document')} read, {changes.num_same:,} unchanged, {len(changes.removed):,} "
         f"removed, {len(changes.failed):,} failed{kept}; {changes.num_embedded:,} of {_several(of, 'chunk')} embedded"
         f"{_of_notes(changes.notes)}"
     )
@@ -238,7 +238,7 @@ def _of_notes(made: "NotesMade") -> str:
 
 
 def changes_to_json(changes: "Changes") -> dict[str, object]:
-    """What `--json` prints of an update."""
+    """The output of `--json` for an update."""
     return {**asdict(changes), "failed": _failed_to_json(changes.failed), "lossy": _failed_to_json(changes.lossy)}
 
 
@@ -257,13 +257,13 @@ def format_info(info: "IndexInfo", is_verified: bool) -> str:
     kept = set(info.kept)
     lines += [f"failed    {one.id}: {_as_before(one.id in kept)}{one.reason}" for one in info.failed]
     if is_verified:
-        lines.append("verified  every document is what was written" if info.is_whole else f"fault     {info.fault}")
+        lines.append("verified  every document matches its hash" if info.is_whole else f"fault     {info.fault}")
         lines += [f"damaged   {name}" for name in (*info.damaged, *info.damaged_notes)]
     return "\n".join(map(shown, lines))
 
 
 def format_notes(info: "IndexInfo") -> str:
-    """Who writes the notes, how many there are, and what was left out."""
+    """The reader that writes the notes, their number, and the number left out by reason."""
     setting = info.settings.notes
     if not info.settings.has_notes:
         return "none (--notes)"
@@ -271,11 +271,11 @@ def format_notes(info: "IndexInfo") -> str:
     text = f"{info.notes.num_notes:,} by {setting.model or setting.reader}; left out: {left_out or 'none'}"
     if info.are_notes_current:
         return text
-    return f"{text}; of an older state of the documents: `qrag index add {info.folder} PATHS...` makes the others"
+    return f"{text}; out of date; update them with `qrag index add {info.folder} PATHS...`"
 
 
 def to_json(info: "IndexInfo") -> dict[str, object]:
-    """What `--json` prints of an index."""
+    """The output of `--json` for an index."""
     from qrag_jax.config import to_dict
 
     return {
@@ -304,7 +304,7 @@ def to_json(info: "IndexInfo") -> dict[str, object]:
 
 
 def _as_before(is_kept: bool) -> str:
-    return "kept as before; " if is_kept else ""
+    return "old version kept; " if is_kept else ""
 
 
 def _failed_to_json(failed: "Sequence[Skipped]") -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""`qrag llm`: how quick a language model is on this machine, and what a build with it would take."""
+"""`qrag llm`: measures a language model on this machine, and estimates the time of a build with it."""
 
 import argparse
 import math
@@ -16,22 +16,21 @@ if TYPE_CHECKING:  # it imports JAX
     from qrag_jax.service.llm_bench import Benched
 
 _DESCRIPTION = """\
-Look at a language model of this machine before it is given much to do.
+Measure a language model on this machine before you give it a long job.
 
-  bench [MODEL]           its seconds to load, tokens a second that it reads (prompts) and writes (answers), memory, and
-                          what a build would take that asks it one question a chunk
+  bench [MODEL]           measure seconds to load, tokens per second read (prompts) and written (answers), and memory;
+                          estimate the time of a build that asks one question for each chunk
 
-MODEL is what --llm_model of `qrag ask` takes with --llm local: smollm2 (the embedded one, the default), a folder, a
-.gguf file or a hub id. A model that does not fit into memory is refused before it is loaded.
+MODEL is what --llm_model of `qrag ask` takes with --llm local: smollm2 (the default), a folder, a .gguf file or a hub
+id. A model that does not fit into memory is refused before it is loaded.
 
-What comes out: a few lines, or with --json one object. A build of --chunks is as many prompts at the speed of the last
-of --rows; its hours are an estimate: another length of prompts has another speed, and so has a machine that does other
-things meanwhile.
+The output is a few lines, or one object with --json. The time of a build is an estimate: --chunks prompts at the speed
+of the last of --rows. Prompts of another length, or a busy machine, have another speed.
 """
 _DETAILS = """\
-Prompts are random tokens, no prompt comes twice, and no answer ends before --answer_tokens. Speeds are medians over
---rounds, with their range, of all rows together; rounds of all --rows take turns, after one of each that compiles and
-does not count. Memory is that of this process, above what Python and JAX took before the model was loaded.
+Prompts are random tokens, all different, and no answer ends before --answer_tokens. Speeds are medians over --rounds,
+with their range, of all rows together. Rounds of all --rows take turns; a first round of each compiles and does not
+count. Memory is that of this process, minus what Python and JAX used before the model was loaded.
 """
 _EXAMPLES = """\
 examples:
@@ -43,11 +42,11 @@ _USAGE = "{bench} [MODEL] [--chunks N] [--prompt_tokens N] [--answer_tokens N] [
 _FLAGS = """\
 action ACTION             what to do, as above
 model [MODEL] = smollm2   smollm2, a folder, a .gguf file or a hub id
---chunks N = 1000         of the build whose time is told
---prompt_tokens N = 512   tokens of a prompt, of the build and of every round
---answer_tokens N = 64    tokens of an answer, likewise; at least 2
---rounds N = 3            that count, for each of --rows
---rows N,N,... = 1,8      prompts that are worked on at once; `qrag ask` works on up to 8
+--chunks N = 1000         chunks of the build to estimate
+--prompt_tokens N = 512   tokens of a prompt
+--answer_tokens N = 64    tokens of an answer; at least 2
+--rounds N = 3            rounds that count, for each of --rows
+--rows N,N,... = 1,8      prompts that run at the same time; `qrag ask` runs up to 8
 --storage --no_compile_cache --json
 """
 
@@ -63,7 +62,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _format(benched: "Benched", num_chunks: int) -> str:
-    """All of it in a few lines."""
+    """Formats the measurements in a few lines."""
     work, compiled = benched.speeds[-1].work, sum(speed.compile_seconds for speed in benched.speeds)
     lines = [
         f"{benched.source}: {benched.num_parameters / 1e6:,.0f} million parameters, {benched.storage}, "
@@ -72,7 +71,7 @@ def _format(benched: "Benched", num_chunks: int) -> str:
     ]
     if benched.memory is not None:
         held, most = (value / 1e9 for value in benched.memory)
-        lines.append(f"memory    {held:.2f} GB when it is loaded, {most:.2f} GB at most, above Python and JAX")
+        lines.append(f"memory    {held:.2f} GB after loading, {most:.2f} GB at most, without Python and JAX")
     lines.append(
         f"speed     tokens/s of all rows, median of {len(benched.speeds[-1].rounds)} (range); prompts of "
         f"{work.prompt_tokens:,}, answers of {work.answer_tokens:,} tokens"
@@ -82,14 +81,14 @@ def _format(benched: "Benched", num_chunks: int) -> str:
         lines.append(f"  {rows:<8}read {_median(speed.read)}, write {_median(speed.write)}")
     build = service.bench_values(benched, num_chunks)["build"]
     lines.append(
-        f"build     {num_chunks:,} chunks, {work.rows} at once: about {_clock(build['seconds'])} (hours:minutes), "
+        f"build     {num_chunks:,} chunks, {work.rows} at a time: about {_clock(build['seconds'])} (hours:minutes), "
         f"{build['tokens_read']:,} tokens read, {build['tokens_written']:,} written"
     )
     return "\n".join(lines)
 
 
 def _clock(seconds: float) -> str:
-    """`0:35`: hours and minutes, a minute that has begun counted whole."""
+    """`0:35`: hours and minutes, rounded up."""
     hours, minutes = divmod(math.ceil(seconds / 60), 60)
     return f"{hours:,}:{minutes:02d}"
 

@@ -1,4 +1,4 @@
-"""Lines about a language model at work: its estimate, its cost and its result."""
+"""Messages about calls to a language model: estimate, cost and result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,11 +16,11 @@ from qrag_jax.types import Cost
 
 
 def shown_tools(values: Mapping[str, Any], **more: Any) -> PointTools:
-    """The tools of sources of points, by the flags; the terminal shows their progress and cost.
+    """The tools of sources of boundaries. They show progress and cost on the terminal.
 
     Args:
-        values: of the flags of `llm_flags.POINTS`, `--model` and `--tagger`.
-        more: fields of `PointsRequest` that other flags give.
+        values: of the flags of `llm_flags.POINTS`, `--model` and `--tagger`, by destination.
+        more: fields of `PointsRequest` from other flags.
     """
     llm = llm_config(values)
     prices = llm.load_prices()
@@ -28,8 +28,8 @@ def shown_tools(values: Mapping[str, Any], **more: Any) -> PointTools:
         made(PointsRequest, values, llm=llm, **more),
         show=WithBar,
         asking=_asking,
-        expected=lambda name, estimate: say(f"points {name}: {format_estimate(estimate, values)}"),
-        read=lambda name, reading: say(f"points {name}: {format_points(reading, prices)}"),
+        expected=lambda name, estimate: say(f"boundaries by {name}: {format_estimate(estimate, values)}"),
+        read=lambda name, reading: say(f"boundaries by {name}: {format_points(reading, prices)}"),
     )
 
 
@@ -40,11 +40,15 @@ def _asking() -> Iterator[Progressed]:
 
 
 def format_estimate(estimate: Estimate, values: Mapping[str, Any]) -> str:
-    """One line: calls, tokens, dollars with `--prices`, hours with `--tokens_per_second`."""
+    """Formats an estimate in one line: calls, tokens, dollars with `--prices`, hours with `--tokens_per_second`.
+
+    Args:
+        values: of all flags, by destination.
+    """
     prices, speed = llm_config(values).load_prices(), values["tokens_per_second"]
     facts = [
-        f"at most {estimate.num_calls:,} calls of the language model, and those that ask again for what cannot be read",
-        f"{estimate.prompt_tokens:,} tokens read ({estimate.new_prompt_tokens:,} without common beginnings)",
+        f"at most {estimate.num_calls:,} calls of the language model, plus repeats of unreadable answers",
+        f"{estimate.prompt_tokens:,} tokens read ({estimate.new_prompt_tokens:,} without shared prefixes)",
         f"{estimate.completion_tokens:,} written",
     ]
     if prices is not None:
@@ -56,9 +60,9 @@ def format_estimate(estimate: Estimate, values: Mapping[str, Any]) -> str:
 
 
 def spent_by(reading: Reading, prices: Prices | None) -> list[str]:
-    """What calls took: how many, tokens, dollars with prices."""
+    """The cost of calls: their number, tokens, and dollars with prices."""
     facts = [
-        f"{reading.num_calls:,} calls now and {reading.num_from_journal:,} of the journal",
+        f"{reading.num_calls:,} new calls and {reading.num_from_journal:,} from the journal",
         f"{reading.prompt_tokens:,} tokens read, {reading.completion_tokens:,} written",
     ]
     if prices is not None:
@@ -68,7 +72,7 @@ def spent_by(reading: Reading, prices: Prices | None) -> list[str]:
 
 
 def format_notes_read(readings: Sequence[Reading], prices: Prices | None) -> str:
-    """One line: what was asked, what came of it and what it took; a further one for each of the first errors."""
+    """Formats questions, notes and cost in one line, with another line for each of the first errors."""
     read = sum(readings, Reading())
     facts = [f"{read.num_chunks:,} chunks"]
     if read.num_pairs:
@@ -79,11 +83,11 @@ def format_notes_read(readings: Sequence[Reading], prices: Prices | None) -> str
 
 
 def format_points(reading: PointsReading, prices: Prices | None) -> str:
-    """One line: what was read, what counts of the answers and what not by reason, and what it took."""
+    """Formats texts, boundaries, answers dropped by reason, and cost in one line."""
     dropped = ", ".join(f"{number:,} {reason}" for reason, number in sorted(reading.dropped.items()))
     facts = [
         f"{reading.num_texts:,} texts in {reading.num_windows:,} windows",
-        f"{reading.num_points:,} points",
+        f"{reading.num_points:,} boundaries",
         f"{reading.num_rows:,} rows kept",
         f"dropped: {dropped or 'none'}",
         *spent_by(reading.calls, prices),

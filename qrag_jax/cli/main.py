@@ -1,7 +1,7 @@
-"""`qrag`: parses, and hands over to one module a verb. Imports no JAX, so `qrag --help` answers at once.
+"""The command `qrag`: parses the command line and runs the verb. Imports no JAX, so `qrag --help` is fast.
 
-The module `qrag_jax.cli.<verb>` is imported when its verb is typed. Exit codes: 0 done; 1 bad data or a bad file
-(`InputError`); 2 a wrong flag, config or path (`UsageError`); 130 stopped by Ctrl-C; 143 by SIGTERM.
+The module `qrag_jax.cli.<verb>` is imported when its verb is used. Exit codes: 0 done; 1 bad data or a bad file
+(`InputError`); 2 a wrong flag, config or path (`UsageError`); 130 stopped by Ctrl-C; 143 stopped by SIGTERM.
 """
 
 import argparse
@@ -26,10 +26,10 @@ _EXIT_BROKEN_PIPE = 141  # what a shell reports for a process that died of SIGPI
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Runs one command.
 
     Args:
-        argv: arguments after the program's name; None takes `sys.argv`.
+        argv: arguments after the program's name; None uses `sys.argv`.
 
     Returns:
         The exit code.
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             keep_compiled()
         with read_with(max_bytes=values.get("max_input_gb"), follow_links=values.get("follow_links")):
             code = command.parser.verb.run(argparse.Namespace(**values))
-        sys.stdout.flush()  # here, where a closed pipe is still ours to handle
+        sys.stdout.flush()  # now, so a closed pipe is handled below
         return code
     except UsageError as error:
         return _fail(error, flags, 2)
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("qrag: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # whoever read our output has left (`| head`): say nothing, now and when Python flushes at exit
+        # the reader of our output has closed the pipe (`| head`): stay silent, now and when Python flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_BROKEN_PIPE
     except OSError as error:  # no permission, disk full, a file that went away
@@ -69,31 +69,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _keeps_compiled(values: Mapping[str, Any]) -> bool:
-    """Whether a verb that compiles is to keep that; several processes may be on machines that share no processor."""
+    """Whether to cache compiled code. Not in runs of several processes: their machines may have other processors."""
     is_one_of_many = values.get("distributed") or values.get("coordinator")
     return not (values.get("no_compile_cache", True) or is_one_of_many)
 
 
 def _without_zeros(argv: Sequence[str]) -> Sequence[str]:
-    """The arguments, refused where one has a zero byte: no system gives such, no path can, but Python's callers may."""
+    """The arguments, if none contains a zero byte. Only Python callers can pass one; no shell can."""
     for word in argv:
         if "\0" in word:
-            raise UsageError(f"{word!r}: a zero byte, which no name of a file and no value can hold")
+            raise UsageError(f"{word!r}: contains a zero byte; remove it")
     return argv
 
 
 class _ShownFormatter(logging.Formatter):
-    """What is logged where nobody has set logging up, as a terminal may see it."""
+    """Formats log records without control characters, if logging is not set up."""
 
     def format(self, record: logging.LogRecord) -> str:
         return shown_lines(super().format(record))
 
 
 def _open_streams() -> None:
-    """Makes standard output and error such that what is printed cannot fail.
+    """Sets up standard output and standard error, so printing cannot fail.
 
-    A stream that the caller has closed (`>&-`) leads nowhere, and a letter that the encoding of one does not have is
-    written as an escape.
+    A stream that the caller closed (`>&-`) discards its text. A character outside a stream's encoding is escaped.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -113,20 +112,20 @@ class Command:
 
 
 def parse(argv: Sequence[str]) -> Command:
-    """One command, flags and positionals in any order.
+    """Parses a command line: flags and positionals in any order.
 
     Raises:
-        SystemExit: of argparse: 0 after `--help` or `--version`, 2 after a wrong flag.
+        SystemExit: by argparse, with code 0 after `--help` or `--version`, and 2 after a wrong flag.
     """
     if not argv or argv[0] not in {*SUMMARIES, *RENAMED}:
         parser = main_parser()
         parser.parse_args(argv)  # --help, --version or the error
-        parser.error(f"say what to do: {', '.join(SUMMARIES)} (qrag --help explains them)")
+        parser.error(f"give a verb: {', '.join(SUMMARIES)} (qrag --help explains them)")
     name = RENAMED.get(argv[0], argv[0])
     verb = load_verb(name)
     if name != argv[0]:
-        say(f"note: qrag {argv[0]} is called qrag {name} now")
-        verb = replace(verb, default_kind=None)  # the older verb had none
+        say(f"note: qrag {argv[0]} is now called qrag {name}")
+        verb = replace(verb, default_kind=None)  # the old verb had none
     parser, values = read(argv[1:], f"qrag {name}", verb)
     if "texts" in values:
         values |= _question_last(parser, values.pop("texts"), values["questions"])
@@ -134,21 +133,21 @@ def parse(argv: Sequence[str]) -> Command:
 
 
 def _question_last(parser: Parser, texts: list[str], questions: str | None) -> dict[str, Any]:
-    """`PATHS... QUESTION` of find and ask, taken apart; with a file of questions all are paths."""
+    """Splits `PATHS... QUESTION` of find and ask; with a file of questions, all words are paths."""
     paths = texts if questions is not None else texts[:-1]
     question = None if questions is not None else texts[-1]
     if not paths:
-        parser.error("give at least one file or folder, and the question last")
+        parser.error("give at least one file or folder, then the question")
     if question is not None and os.path.lexists(question):
         parser.error(
-            f"{question!r} is a file or folder here, and the last argument is the question: give the question last, in "
-            "quotes (one that is named as a file: with a question mark)"
+            f"{question!r} is a file or folder, but the last argument must be the question; put the question last, in "
+            "quotes (if a file has the same name, end the question with a question mark)"
         )
     return {"paths": paths, "question": question}
 
 
 def _one_line(flags: Mapping[str, str], message: Warning | str, *_: object, **__: object) -> str:
-    """A warning as its reader needs it, without the line of code that it was given in."""
+    """The text of a warning on one line, without the line of code that raised it."""
     return f"qrag: warning: {shown(cli_text(message, flags))}\n"
 
 

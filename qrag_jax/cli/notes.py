@@ -26,28 +26,32 @@ _MAX_SHOWN = 120  # characters of a note; `--json` has all of it
 _HEADINGS = ("task", "mode", "k", "all gold", "interval", "recall", "embedded", "ms", "n")
 
 _DESCRIPTION = """\
-Show and measure notes: short texts that a chunk gets from other chunks, so that one search finds evidence which only
-together answers a question (SqRAG). Nothing is trained, and a language model asked only by the readers that say so.
+Show and measure notes: sentences that link a chunk to other chunks (SqRAG).
 
-  list INDEX      the notes of an index (`qrag index`): where each belongs, where it comes from, and what it says
-  export INDEX    the same as JSON Lines; --pairs: those that join two chunks, with the whole text and place of both
-  eval            the share of questions whose gold chunks are all among the first k, for every mode on the same
-                  questions
+With notes, one search finds evidence that answers a question only together. Nothing is trained, and only the readers
+llm and propositions call a language model.
 
-What comes out of eval: a row a mode and k with all_gold, its 95% interval, recall, and what the search cost: texts
-embedded and milliseconds a question. --json writes the same rows as a list of objects.
+  list INDEX      show the notes of an index (`qrag index`): where each belongs, its source and its text
+  export INDEX    the same as JSON Lines; --pairs: only notes between two chunks, with the text and place of both
+  eval            measure the share of questions whose gold chunks are all among the first k, for every mode
+
+eval prints a row for each mode and k: all_gold, its 95% interval, recall, texts embedded and milliseconds for each
+question. --json writes the same rows as a list of objects.
 """
 _DETAILS = f"""\
-Readers write the notes: `mentions` makes a sentence that names what another chunk is about a note of that chunk;
-`scripted` asks and answers about the facts of bAbI stories. Modes use them: none; best_of (a chunk counts as the best
-of its own vector and its notes', a note no more than the chunk that it comes from; best_of_uncapped: without that);
-insert (those nearest to the question are put into their chunks, which are embedded again); all; random (as many as
-insert, drawn: the control); walk (the second is what the first one names); bm25; and MODE+bm25 (fused with BM25 over
-the texts with their notes, whose words nothing caps).
+A reader writes the notes. `mentions`: a sentence that names the topic of another chunk is a note of that chunk.
+`scripted`: asks and answers about the facts of bAbI stories.
+
+A mode uses the notes. none: not at all. best_of: a chunk's score is the best of its own vector and its notes, where a
+note scores at most as high as its source chunk (best_of_uncapped: without that limit). insert: the notes nearest to the
+question are put into their chunks, which are embedded again. all: all notes are put into their chunks. random: as
+insert, with random notes; the control. walk: the second chunk is the one that the first names. bm25, and MODE+bm25:
+fused with BM25 over texts with their notes, whose words have no limit.
 
 {llm_flags.READERS_HELP}
 {llm_flags.HELP}
-HotpotQA and 2WikiMultihopQA were made along names that texts share, MuSiQue was not: their rows say nothing of it.
+HotpotQA and 2WikiMultihopQA were built from names that texts share, and MuSiQue was not. So their rows say nothing
+about MuSiQue.
 """
 _EXAMPLES = """\
 examples:
@@ -62,28 +66,27 @@ _USAGE = "{list,export} INDEX [flags]\neval (--hotpot | --2wiki | --musique | --
 _FLAGS = f"""\
 action ACTION            what to do, as above
 index [INDEX]            list, export: folder of the index
---pairs                  export: notes from another chunk alone, with both chunks as they are
-| --hotpot FILE          as of `qrag eval --hotpot`
-| --2wiki FILE           as of `qrag eval --2wiki`
-| --musique FILE         as of `qrag eval --musique`
+--pairs                  export: only notes from another chunk, with both chunks
+| --hotpot FILE          HotpotQA, as for `qrag eval`
+| --2wiki FILE           2WikiMultihopQA, as for `qrag eval`
+| --musique FILE         MuSiQue, as for `qrag eval`
 | --babi FILE            bAbI stories (qaN_*.txt or .txt.gz)
-. --distractors FILE     further passages of the pool; not with --babi
-. --filler F             with --babi: what stories are hidden in: stories (others of the file, renamed), or a haystack
-                         as of `qrag eval --haystack` (default: stories)
+. --distractors FILE     more passages to search; not with --babi
+. --filler F             with --babi: text to hide stories in: stories (others of the file, renamed), or a haystack as
+                         for `qrag eval --haystack` (default: stories)
 . --chunk_sentences N    with --babi: sentences of a chunk (default: 4)
 . --num_chunks N         with --babi: chunks of a story (default: 15)
---reader                 who writes the notes (default: mentions; with --babi scripted, which reads nothing else)
-. --wrong_share X        with --reader scripted: this share of the answers, drawn by --seed, names another place
-                         (default: 0)
---modes M,...            of {", ".join(NOTE_MODES)}, best_of_uncapped, bm25 and MODE+bm25 (default:
+--reader                 who writes the notes (default: mentions; with --babi scripted, which reads only bAbI)
+. --wrong_share X        with --reader scripted: share of answers that name a wrong place, drawn by --seed (default: 0)
+--modes M,...            modes to measure: {", ".join(NOTE_MODES)}, best_of_uncapped, bm25 and MODE+bm25 (default:
                          {",".join(NOTE_MODES)})
---k N,N,...              (default: 2,4,5,10)
-. --num_notes N          insert, random: a question (default: 10)
-. --max_share X          tokens of notes in a chunk, at most so many times its own, above 0 (default: 1)
---num_questions N        draw so many by --seed (default: all of the file)
+--k N,N,...              numbers of chunks to look at (default: 2,4,5,10)
+. --num_notes N          insert, random: notes for each question (default: 10)
+. --max_share X          most tokens of notes in a chunk, as a multiple of its own tokens, above 0 (default: 1)
+--num_questions N        questions to draw by --seed (default: all of the file)
 --model M                encoder: minilm, a folder or a hub id (default: minilm)
 --seed --follow_links --max_input_gb --no_compile_cache
---json [OUT] = -         list, eval: write it as JSON to OUT; without OUT, or for -, print that in place of the table
+--json [OUT] = -         list, eval: write JSON to OUT; without OUT, or with -, print it instead of the table
 {llm_flags.READERS}"""
 
 
@@ -118,7 +121,7 @@ def _run(args: argparse.Namespace) -> int:
         say(format_notes_read(scored.readings, llm_flags.llm_config(vars(args)).load_prices()))
     rows = scored.scores.rows()
     if told := cut_told(rows):
-        say(f"chunks with notes in them that are longer than the encoder's {scored.window} tokens, a question: {told}")
+        say(f"chunks with notes longer than the encoder's {scored.window} tokens, for each question: {told}")
     if args.json:
         write_json([asdict(row) for row in rows], args.json)
     if args.json != STDOUT:
@@ -127,7 +130,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    """Prints the notes of an index in the order of their chunks: where each belongs, where it comes from, its text."""
+    """Prints the notes of an index in the order of their chunks: where each belongs, its source and its text."""
     from qrag_jax.cli.output import excerpt, note_to_json
     from qrag_jax.cli.output_paths import STDOUT, check_output
     from qrag_jax.index.info import index_info
@@ -137,7 +140,7 @@ def _list(args: argparse.Namespace) -> int:
     if args.json and args.json != STDOUT:
         check_output(vars(args), "json")
         if Path(args.json).resolve().is_relative_to(Path(args.index).resolve()):
-            raise UsageError(f"--json {args.json}: is in the index {args.index}; name a file elsewhere")
+            raise UsageError(f"--json {args.json}: is inside the index {args.index}; name a file elsewhere")
     noted = index_notes(args.index)
     if args.json is not None:
         info = index_info(args.index)
@@ -150,12 +153,12 @@ def _list(args: argparse.Namespace) -> int:
         hit = note_hit(note, noted.corpus)
         print(f"{shown(str(hit.evidence))}  from {shown(str(hit.source))}: {excerpt(note.text, _MAX_SHOWN)}")
     if not noted.notes:
-        say(f"{args.index}: has no note")
+        say(f"{args.index}: has no notes")
     return 0
 
 
 def _export(args: argparse.Namespace) -> int:
-    """Prints a line of JSON a note; with `--pairs` those between two chunks, with both of them."""
+    """Prints one line of JSON for each note; with `--pairs`, only notes between two chunks, with both chunks."""
     from qrag_jax.cli.output import note_to_json
     from qrag_jax.search.hits import note_hit
     from qrag_jax.service.notes import index_notes
@@ -172,7 +175,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _pair_to_json(note: "Note", row: dict[str, object], corpus: "Corpus") -> dict[str, object]:
-    """A note with the whole chunks that it joins, as a row of a data set; `question` is null where none was asked."""
+    """A note with the two chunks that it joins, as a row of a data set; `question` is null if none was asked."""
     from qrag_jax.cli.output import place_to_json
     from qrag_jax.search.sentences import make_place
 
@@ -195,13 +198,17 @@ def _request(args: argparse.Namespace) -> "NotesEvalRequest":
 
 
 def counts(left_out: Mapping[str, int]) -> str:
-    """How many notes were left out, by reason, the most frequent first."""
+    """The numbers of notes left out, by reason, the largest first.
+
+    Args:
+        left_out: reason -> number.
+    """
     ordered = sorted(left_out.items(), key=lambda item: -item[1])
     return ", ".join(f"{number:,} ({reason})" for reason, number in ordered)
 
 
 def cut_told(rows: "Sequence[NoteRow]") -> str:
-    """By mode how many of the chunks that were embedded with notes were cut; empty where none was."""
+    """For each mode, how many of the chunks embedded with notes were cut off; empty if none was."""
     told = {
         row.mode: f"{row.mode} {row.cut_chunks:,.1f} of {row.noted_chunks:,.1f} ({row.cut_questions:.0%} of questions)"
         for row in rows
@@ -211,7 +218,7 @@ def cut_told(rows: "Sequence[NoteRow]") -> str:
 
 
 def format_rows(rows: "Sequence[NoteRow]") -> str:
-    """The rows as a table, and a line on what was searched."""
+    """Formats the rows as a table, with a line about the notes below."""
     from qrag_jax.eval.tables import align, interval, share
 
     table: list[tuple[str, ...]] = [_HEADINGS]
@@ -223,7 +230,7 @@ def format_rows(rows: "Sequence[NoteRow]") -> str:
     about += f"{first.cross_chunk_share:.0%} from another chunk"
     ceilings = dict.fromkeys(f"{share(row.ceiling)} at k = {row.k}" for row in rows if row.ceiling < 1)
     if ceilings:
-        about += f"; all gold is at most {', '.join(ceilings)}, as the other questions have more gold chunks"
+        about += f"; all gold can be at most {', '.join(ceilings)}, because the other questions have more gold chunks"
     return "\n".join([*align(table, [False, False, *[True] * 7]), about])
 
 
@@ -236,7 +243,7 @@ def _check_action(args: argparse.Namespace) -> None:
     if args.action == "eval":
         if args.index or args.pairs:
             raise UsageError(
-                f"{args.index or '--pairs'}: belongs to list and export; eval reads a set, as --hotpot FILE"
+                f"{args.index or '--pairs'}: works only with list and export; give eval a set, such as --hotpot FILE"
             )
         if not sources:
             raise UsageError(
@@ -249,11 +256,12 @@ def _check_action(args: argparse.Namespace) -> None:
         *llm_flags.given_flags(vars(args), llm_flags.OF_READERS),
     ]
     if given:
-        raise UsageError(f"--{given[0]}: belongs to eval, not to {args.action}; leave it out")
+        raise UsageError(f"--{given[0]}: works only with eval, not with {args.action}; leave it out")
     if not args.index:
-        raise UsageError(f"qrag notes {args.action}: give the folder of an index behind it, and flags after that")
+        raise UsageError(f"qrag notes {args.action}: give the folder of an index, then flags")
     if args.pairs and args.action == "list" or args.json and args.action == "export":
-        raise UsageError(f"--{'pairs' if args.pairs else 'json'}: not of {args.action}; export prints JSON Lines")
+        flag, remedy = ("pairs", "use export") if args.pairs else ("json", "leave it out; export prints JSON Lines")
+        raise UsageError(f"--{flag}: does not work with {args.action}; {remedy}")
 
 
 def _check_flags(args: argparse.Namespace) -> None:
@@ -261,28 +269,28 @@ def _check_flags(args: argparse.Namespace) -> None:
 
     given = [name for name in _OF_BABI if getattr(args, name) is not None]
     if given and not args.babi:
-        raise UsageError(f"--{given[0]}: belongs to --babi; leave it out")
+        raise UsageError(f"--{given[0]}: works only with --babi; leave it out")
     if args.reader == _SCRIPTED and not args.babi:
-        raise UsageError(f"--reader {_SCRIPTED}: reads bAbI stories alone (--babi); leave it out")
+        raise UsageError(f"--reader {_SCRIPTED}: reads only bAbI stories (--babi); choose another reader")
     _check_reader_flags(args, _reader(args))
     if args.wrong_share and args.reader not in (None, _SCRIPTED):
-        raise UsageError(f"--wrong_share: belongs to --reader {_SCRIPTED}, {args.reader} says what the text says")
+        raise UsageError(f"--wrong_share: works only with --reader {_SCRIPTED}, not with {args.reader}; leave it out")
     if args.wrong_share and args.wrong_share > 1:
-        raise UsageError(f"--wrong_share {args.wrong_share:g}: a share of the answers, from 0 to 1")
+        raise UsageError(f"--wrong_share {args.wrong_share:g}: must lie in [0, 1]")
     if args.distractors and args.babi:
-        raise UsageError("--distractors: stories are hidden in --filler; leave it out")
+        raise UsageError("--distractors: does not work with --babi, whose stories are hidden in --filler; leave it out")
     if args.json and args.json != STDOUT:
         check_output(vars(args), "json")
 
 
 def _check_reader_flags(args: argparse.Namespace, name: str) -> None:
-    """Refuses flags of a language model where none is asked, and those of questions where none are."""
+    """Refuses flags of a language model, or of questions, if the reader uses none."""
     of_questions, llm_readers = ("num_questions_a_chunk", "most_relevant"), NOTE_READERS.choices("llm")
     given = [] if name == _LLM else llm_flags.given_flags(vars(args), llm_flags.OF_READERS)
     given = [flag for flag in given if flag in of_questions or name not in llm_readers]
     if given:
         belongs = _LLM if given[0] in of_questions else " or ".join(llm_readers)
-        raise UsageError(f"--{given[0]}: belongs to --reader {belongs}, not to {name}; leave it out")
+        raise UsageError(f"--{given[0]}: works only with --reader {belongs}, not with {name}; leave it out")
     llm_flags.check_speed(args.tokens_per_second)
 
 

@@ -1,4 +1,4 @@
-"""Passages, notes and answers as text and as JSON: what `qrag find` and `qrag ask` print."""
+"""Passages, notes and answers as text and as JSON, as `qrag find` and `qrag ask` print them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,19 +14,19 @@ _MAX_SHOWN = 160  # characters of a cited passage in the list
 
 
 def excerpt(text: str, most: int) -> str:
-    """A text on one line, of at most so many characters; `--json` has the whole."""
+    """A text on one line, cut to at most `most` characters; `--json` gives the whole text."""
     line = " ".join(text.split())
     return shown(line if len(line) <= most else line[: most - 3] + "...")
 
 
 def place_to_json(place: Place) -> dict[str, object]:
-    """A place as fields of JSON: `file`, `line` (of the text that was made of it), and `page` where there is one."""
+    """A place as JSON fields: `file`, `line` (of the extracted text), and `page` if there is one."""
     found: dict[str, object] = {"file": place.document, "line": place.line}
     return found if place.page is None else found | {"page": place.page}
 
 
 def sentence_to_json(sentence: Sentence) -> dict[str, object]:
-    """A sentence as fields of JSON; `text` is characters `start` to `end` of the file."""
+    """A sentence as JSON fields; `text` is characters `start` to `end` of the file."""
     place = sentence.place
     return place_to_json(place) | {
         "start": place.start,
@@ -37,7 +37,7 @@ def sentence_to_json(sentence: Sentence) -> dict[str, object]:
 
 
 def note_to_json(note: NoteHit) -> dict[str, object]:
-    """A note as fields of JSON: its text, the place that it comes from, and where in its passage it belongs."""
+    """A note as JSON fields: its text, its source, and the place in its passage where it belongs."""
     source, evidence = note.source, note.evidence
     return {
         "text": note.text,
@@ -49,11 +49,11 @@ def note_to_json(note: NoteHit) -> dict[str, object]:
 
 
 def planned_to_json(planned: Planned, names: Sequence[str], planner: str) -> dict[str, object]:
-    """What was searched of the levels, as fields of JSON.
+    """The searched levels and their cost, as JSON fields.
 
     Args:
-        names: of the levels.
-        planner: its name.
+        names: of all levels of the index.
+        planner: name of the planner that chose the levels.
     """
     return {
         "levels": format_levels(planned.levels, names),
@@ -64,21 +64,21 @@ def planned_to_json(planned: Planned, names: Sequence[str], planner: str) -> dic
 
 
 def say_planned(planned: Planned, told: dict[str, object]) -> None:
-    """The same in a line on standard error; and why a language model's plan did not count."""
+    """Says the searched levels on standard error, and why a language model's plan was not used."""
     sent = f", {told['sent_tokens']:,} sent" if "sent_tokens" in told else ""
     say(
         f"levels: {told['levels']} ({told['planner']}); {told['num_vectors']:,} vectors compared, "
         f"{told['built_tokens']:,} tokens built{sent}"
     )
     for reason in planned.reading.fallbacks if planned.reading else ():
-        say(f"levels: no plan ({reason}), so all of them")
+        say(f"levels: no plan ({reason}); searched all levels")
 
 
 def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, object]:
-    """What `qrag ask --json` prints.
+    """The output of `qrag ask --json`.
 
-    `text` is characters `start` to `end` of the file; of several spans, those of `spans`. Names and texts are those of
-    the files; `write_json` makes them fit for a terminal. Null is what nobody was asked for.
+    `text` is characters `start` to `end` of the file, or the text of `spans` if there are several. Names and texts are
+    as in the files; `write_json` makes them safe for a terminal. Fields about a language model are null without one.
     """
     context, generation, cost = answer.context, answer.generation, answer.cost
     passages = [
@@ -121,11 +121,11 @@ def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, 
 
 
 def format_answer(answer: Answer, *, with_context: bool = False) -> list[str]:
-    """Paragraphs: the answer, what it cites, and with `with_context` all passages that were found, in full."""
+    """Formats an answer as paragraphs: the answer, its citations, and with `with_context` the full passages."""
     if not answer.given:
-        return ["no passage was found"]
+        return ["no passages found"]
     given, generation = (*answer.given, *answer.given_notes), answer.generation
-    found = partial(_listed, "passages that were found:")
+    found = partial(_listed, "passages found:")
     if answer.text is None and not with_context:
         return [found(answer.given)]
     parts = []
@@ -133,26 +133,26 @@ def format_answer(answer: Answer, *, with_context: bool = False) -> list[str]:
         parts = ["\n".join(_quoted(answer, quote) for quote in answer.quotes)]
     elif answer.text is not None:
         said = render(answer.text.strip(), answer.cited, lambda citation: shown(citation.place))
-        parts = [_printable(said) or "(the model answered with nothing)"]
+        parts = [_printable(said) or "(the model gave an empty answer)"]
     if answer.cited.citations:
         parts.append(_listed("cited:", answer.cited.citations))
     elif answer.text is not None:
-        nothing = "the model cited no passage that exists" if answer.cited.unknown else "the model cited nothing"
-        parts.append(nothing if with_context else _listed(f"{nothing}; the passages it was given:", answer.given))
+        nothing = "the model cited no existing passage" if answer.cited.unknown else "the model cited nothing"
+        parts.append(nothing if with_context else _listed(f"{nothing}; its context was:", answer.given))
     if answer.cited.unknown:
         numbers = ", ".join(f"[{number}]" for number in answer.cited.unknown)
-        parts.append(f"numbers that the model made up, no such passage: {numbers}")
+        parts.append(f"citations without a passage, made up by the model: {numbers}")
     if with_context:
         asked = generation is not None and generation.error is None
-        parts.append(_listed("passages given:", given, whole=True) if asked else found(given, whole=True))
+        parts.append(_listed("context:", given, whole=True) if asked else found(given, whole=True))
     return parts
 
 
 def format_cost(cost: Cost, from_journal: bool) -> str:
-    """One line: seconds by stage, tokens embedded, read and written, dollars where there are prices."""
+    """Formats the cost in one line: seconds by stage, tokens embedded, read and written, dollars with prices."""
     seconds = ", ".join(f"{stage} {value:.2f} s" for stage, value in cost.seconds.items())
     tokens = f"{cost.prompt_tokens:,} prompt and {cost.completion_tokens:,} completion tokens"
-    model = "answer from the journal, nothing paid" if from_journal else tokens
+    model = "answer from the journal, no new call" if from_journal else tokens
     money = "" if cost.dollars is None else f"; ${cost.dollars:.6f}"
     return f"cost: {seconds}; {cost.embedder_tokens:,} embedder tokens; {model}{money}"
 
@@ -176,7 +176,7 @@ def _citation_to_json(citation: Citation) -> dict[str, object]:
 
 
 def _listed(head: str, citations: Sequence[Citation], *, whole: bool = False) -> str:
-    """A line a passage, `[1] file:line  (file:start-end)`, and below it how it begins, or all of it."""
+    """One line for each passage, `[1] file:line  (file:start-end)`, with its beginning or whole text below."""
     lines = [head]
     for citation in citations:
         where = f":{citation.line}" if citation.page is None else f"#page={citation.page}"
@@ -188,6 +188,6 @@ def _listed(head: str, citations: Sequence[Citation], *, whole: bool = False) ->
 
 
 def _printable(text: str) -> str:
-    """Several lines, without what a terminal would obey: a document or a model may have written it."""
+    """A text of several lines without control characters, since a document or a model may have written it."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4).split("\n")
     return "\n".join(shown(line) for line in lines)

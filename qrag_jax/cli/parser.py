@@ -1,6 +1,6 @@
-"""The parsers of `qrag`: one for its own help, and one of the verb that was typed. Imports nothing heavy.
+"""The parsers of `qrag`: one for its own help, and one for each verb. Imports nothing heavy.
 
-A verb is one module, `qrag_jax/cli/VERB.py`, with a `VERB`: what its help says, its flags, and what runs it.
+A verb is one module, `qrag_jax/cli/VERB.py`, with a `VERB`: its help, its flags and the function that runs it.
 """
 
 import argparse
@@ -15,53 +15,53 @@ from qrag_jax.cli import flags
 from qrag_jax.cli.terminal import say, shown_lines
 
 _DESCRIPTION = """\
-Find what answers a question in your own files, offline, and train retrievers that find scattered facts step by step.
+Search your own files, ask questions about them, and train retrievers for long documents. Works offline.
 
-  qrag find notes/ "Where is the key?"    the passages that answer a question; nothing has to be trained
-  qrag index build notes.index notes/     keep the files cut and embedded: qrag find notes.index "Where is the key?"
-  qrag ask notes/ "Where is the key?"     have a language model answer from them, with citations
-  qrag demo                               train a retriever on simulated stories, measure it and ask it
+  qrag find notes/ "Where is the key?"     find the passages that answer a question
+  qrag index build notes.index notes/      store the files in an index, then: qrag find notes.index "Where is the key?"
+  qrag ask notes/ "Where is the key?"      answer the question, with citations
+  qrag demo                                train a small retriever on simulated stories, and measure it
 """
 # In the order of `qrag --help`.
 SUMMARIES = {
-    "find": "find the passages of your own files that answer a question",
-    "ask": "have a language model answer from your own files, with citations",
-    "index": "keep your files cut and embedded, to be asked many times",
-    "chunk": "cut text files, every chunk with its exact place",
-    "boundaries": "how well the sections of documents are found",
-    "hicbench": "questions with scattered evidence, by a language model",
-    "study": "compare chunkers on questions: what they find beside what they cost",
-    "demo": "learn to find facts hidden in speeches, and measure it",
-    "train": "learn from your own data: to retrieve, where sections begin, their vectors, what to search",
-    "eval": "score a trained retriever beside its baselines",
-    "notes": "the notes that chunks get from other chunks: what an index has, and what they find",
-    "llm": "how quick a language model is on this machine",
-    "export": "write the encoders for sentence-transformers",
+    "find": "find the passages in your files that answer a question",
+    "ask": "answer a question from your files, with citations",
+    "index": "store your files in an index, to search them many times",
+    "chunk": "cut files into chunks with exact offsets",
+    "boundaries": "score methods that find section boundaries",
+    "hicbench": "build a benchmark of questions with scattered evidence",
+    "study": "compare chunkers on questions: quality and cost",
+    "demo": "train and measure a small retriever in one command",
+    "train": "train a retriever, tagger, compressor or router",
+    "eval": "score a trained retriever against baselines",
+    "notes": "show and measure the notes of chunks",
+    "llm": "measure a language model on this machine",
+    "export": "write the encoders of a run for sentence-transformers",
     "push": "share a run on the hub or in a folder",
-    "pull": "fetch a run that was shared",
+    "pull": "fetch a shared run",
 }
 RENAMED = {"fit": "train", "points": "boundaries"}  # an older name of a verb -> its name
 _NUM_EXAMPLES = 3  # under --help
-# Before what stands behind `--`: argparse takes a word that opens with a dash for a flag there too. No argument has it.
+# Marks words after `--`: argparse takes those that begin with a dash for flags there too. No argument contains it.
 _PLAIN = "\0"
 
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb of `qrag`, or one kind of it, as `tagger` of `qrag train`.
+    """A verb of `qrag`, or a kind of a verb, such as `tagger` of `qrag train`.
 
     Attributes:
-        description: what it does and prints, in at most 15 lines.
-        examples: command lines, one a line; the first ones stand under `--help`.
-        flags: a table of them, as of `flags.add`.
-        run: does it, and returns the exit code.
-        details: what only `--help_all` says.
-        choices: what a flag takes, by its name.
-        renamed: an older name of a flag -> its name.
-        kinds: what it does of several kinds, by the word that names one.
-        summary: of a kind, one line.
-        default_kind: the kind where none is named.
-        usage: behind its name, in place of its arguments and `[flags]`; of several lines, one each.
+        description: what it does and prints, in at most 15 lines. The first paragraph comes before the usage.
+        examples: command lines, one on each line; `--help` shows the first ones.
+        flags: their table, as `flags.add` reads it.
+        run: runs the verb and returns the exit code.
+        details: further text for `--help_all`.
+        choices: the values that a flag takes, by its name.
+        renamed: old name of a flag -> new name.
+        kinds: the kinds of a verb, by name.
+        summary: one line about a kind.
+        default_kind: the kind to run if none is named.
+        usage: the text after the verb's name, instead of its arguments and `[flags]`; one usage on each line.
     """
 
     description: str
@@ -78,7 +78,16 @@ class Verb:
 
 
 class _Plain(argparse.ArgumentParser):
-    """A parser whose errors cannot steer the terminal."""
+    """A parser whose help begins with what the command does, and whose errors contain no control characters."""
+
+    def format_help(self) -> str:
+        """The help: the first paragraph of the description, the usage, then the rest."""
+        whole = self.description or ""
+        first, _, self.description = whole.partition("\n\n")
+        try:
+            return f"{first}\n\n{super().format_help()}"
+        finally:
+            self.description = whole
 
     def error(self, message: str) -> NoReturn:
         """Ends the command with the usage and the reason, exit code 2."""
@@ -86,9 +95,9 @@ class _Plain(argparse.ArgumentParser):
 
 
 class Parser(_Plain):
-    """The parser of a verb; `--help` is short, `--help_all` is whole.
+    """The parser of a verb; `--help` is short, `--help_all` is complete.
 
-    It shows what it was given as a terminal may see it: a shell puts names of files there (`qrag chunk *`).
+    Its errors replace control characters, since arguments may be file names that a shell filled in (`qrag chunk *`).
     """
 
     def __init__(self, prog: str, verb: Verb) -> None:
@@ -97,14 +106,14 @@ class Parser(_Plain):
         self.rare = flags.add(self, verb.flags, verb.choices)
         if verb.kinds:
             self._add_kinds(verb.kinds)
-        self.add_argument("--help_all", action=_HelpAll, help="explain all flags, and everything else there is to say")
+        self.add_argument("--help_all", action=_HelpAll, help="show all flags, details and examples")
         if self.usage is None:
             positionals = [_named(action) for action in self._actions if not action.option_strings]
             usage = verb.usage or " ".join([*positionals, "[flags]"])
             self.usage = "\n".join(f"{'       ' * (i > 0)}{prog} {line}" for i, line in enumerate(usage.split("\n")))
 
     def format_help(self) -> str:
-        """The description, the flags that people set, and some examples."""
+        """The short help: the description, the common flags and the first examples."""
         helps = [action.help for action in self.rare]
         for action in self.rare:
             action.help = argparse.SUPPRESS
@@ -112,19 +121,19 @@ class Parser(_Plain):
             lines = self.verb.examples.rstrip("\n").splitlines()
             commands = [i for i, line in enumerate(lines) if line.startswith(f"  {self.prog}")]
             shown = lines[: commands[_NUM_EXAMPLES]] if len(commands) > _NUM_EXAMPLES else lines
-            more = f"{self.prog} --help_all explains {len(self.rare)} more flags" if self.rare else ""
+            more = f"{self.prog} --help_all shows {len(self.rare)} more flags" if self.rare else ""
             return self._formatted(self.verb.description, [*shown, *filter(None, ["", more])])
         finally:
             for action, text in zip(self.rare, helps, strict=True):
                 action.help = text
 
     def format_help_all(self) -> str:
-        """The description with its details, all flags and all examples."""
+        """The complete help: the description, the details, all flags and all examples."""
         whole = "\n".join(filter(None, (self.verb.description, self.verb.details)))
         return self._formatted(whole, self.verb.examples.splitlines())
 
     def flag_of(self, dest: str) -> str | None:
-        """The flag of a destination; None where there is none."""
+        """The flag of a destination, or None."""
         names = {action.dest: action.option_strings[0] for action in self._actions if action.option_strings}
         return names.get(dest)
 
@@ -139,7 +148,7 @@ class Parser(_Plain):
             title="kinds",
             metavar="KIND",
             dest="kind",
-            help="one of these, first of all",
+            help="give one of these first",
             parser_class=argparse.ArgumentParser,
         )
         for name, kind in kinds.items():
@@ -147,7 +156,7 @@ class Parser(_Plain):
 
 
 class _HelpAll(argparse.Action):
-    """Prints the whole help and ends, as argparse's own help does."""
+    """Prints the complete help and ends the command, as argparse's `--help` does."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **more: str | None) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=more.get("help"))
@@ -159,11 +168,11 @@ class _HelpAll(argparse.Action):
 
 
 def main_parser() -> argparse.ArgumentParser:
-    """The parser of `qrag` alone, which names the verbs and knows none of their flags."""
+    """The parser of `qrag` without a verb. It lists the verbs and knows none of their flags."""
     parser = _Plain(
         prog="qrag",
         description=_DESCRIPTION,
-        epilog="qrag VERB --help explains one. Exit codes: 0 done, 1 bad data or file, 2 wrong flag, config or path.",
+        epilog="qrag VERB --help explains it. Exit codes: 0 done, 1 bad data or file, 2 wrong flag, config or path.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -175,18 +184,18 @@ def main_parser() -> argparse.ArgumentParser:
 
 
 def load_verb(name: str) -> Verb:
-    """A verb by its name; its module is imported now."""
+    """Imports the module of a verb and returns the verb."""
     return importlib.import_module(f"qrag_jax.cli.{name}").VERB
 
 
 def read(words: Sequence[str], prog: str, verb: Verb) -> tuple[Parser, dict[str, Any]]:
-    """Reads the words behind a verb's name: flags and positionals in any order.
+    """Parses the words after a verb's name: flags and positionals in any order.
 
     Returns:
-        The parser of the verb, or of the kind of it that they name, and the values by destination.
+        The parser of the verb, or of the kind that the words name, and the values by destination.
 
     Raises:
-        SystemExit: of argparse: 0 after `--help` or `--help_all`, 2 after a wrong flag.
+        SystemExit: by argparse, with code 0 after `--help` or `--help_all`, and 2 after a wrong flag.
     """
     if verb.kinds:
         if words and words[0] in verb.kinds:
@@ -196,7 +205,7 @@ def read(words: Sequence[str], prog: str, verb: Verb) -> tuple[Parser, dict[str,
             return read(words, prog, verb.kinds[verb.default_kind])
         parser = Parser(prog, verb)
         parser.parse_args(words[:1] if asks_for_help else [])
-        parser.error(f"say first which: {prog} {'|'.join(verb.kinds)} ({prog} KIND --help explains one)")
+        parser.error(f"give the kind first: {prog} {'|'.join(verb.kinds)} ({prog} KIND --help explains a kind)")
     parser = Parser(prog, verb)
     values = vars(parser.parse_intermixed_args(_normalise(words, parser)))
     return parser, {name: _unmarked(value) for name, value in values.items()}
@@ -208,11 +217,10 @@ def _named(action: argparse.Action) -> str:
 
 
 def _normalise(argv: Sequence[str], parser: Parser) -> list[str]:
-    """`--dry-run` is `--dry_run`; `--a.b=3`, when it is no flag of this verb's, is the override `a.b=3`.
+    """Turns `--dry-run` into `--dry_run`, and `--a.b=3` into the override `a.b=3` if the verb has no such flag.
 
-    An older name of a flag is taken for its name, which is said. What stands behind `--` is no flag, and is marked by
-    `_PLAIN`. A flag that is nearly one of this verb's ends the command, as argparse would, with the name that was
-    probably meant.
+    Replaces the old name of a flag by the new one, with a note. Marks words after `--` by `_PLAIN`. Ends the command at
+    a misspelt flag, as argparse would, and suggests the right one.
     """
     known = {option for action in parser._actions for option in action.option_strings}
     takes_overrides = any(action.dest == "overrides" for action in parser._actions)
@@ -226,8 +234,8 @@ def _normalise(argv: Sequence[str], parser: Parser) -> list[str]:
         if name.startswith("--") and plain in parser.verb.renamed:
             new = parser.verb.renamed[plain]
             if any(word.partition("=")[0] == new for word in argv):
-                parser.error(f"argument {new}: given twice: {plain} is its older name")
-            say(f"note: {plain} is called {new} now")
+                parser.error(f"argument {new}: given twice; {plain} is its old name")
+            say(f"note: {plain} is now called {new}")
             token = new + equals + value
         elif name.startswith("--") and plain in known:
             token = plain + equals + value
@@ -240,7 +248,7 @@ def _normalise(argv: Sequence[str], parser: Parser) -> list[str]:
 
 
 def _unmarked(value: object) -> object:
-    """An argument, or a list of them, without the mark of what stood behind `--`."""
+    """An argument, or a list of arguments, without the mark of words after `--`."""
     if isinstance(value, list):
         return [_unmarked(one) for one in value]
     return value.removeprefix(_PLAIN) if isinstance(value, str) else value

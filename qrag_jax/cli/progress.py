@@ -1,4 +1,4 @@
-"""What a long command is doing: bars on a terminal, a line now and then in a log; always on standard error."""
+"""Progress of long commands on standard error: bars on a terminal, a line from time to time in a log."""
 
 import sys
 import time
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-_SHOWN = ("complete", "loss")  # of the metrics of an update: what tells whether it learns
-_NOTE = "now"  # the stage under which notes stand
+_SHOWN = ("complete", "loss")  # metrics of an update that show whether it learns
+_NOTE = "now"  # the stage that shows notes
 
 
 @dataclass
 class _Stage:
-    """One stage on its way; the rate is measured from its first report on, so that no compilation slows it.
+    """A stage in progress. The rate is measured from the first report, so it excludes compilation.
 
-    What came for nothing (`num_free`) counts as done, and in no rate.
+    Cached answers (`num_free`) count as done but not in the rate.
     """
 
     first_done: int
@@ -39,7 +39,7 @@ class _Stage:
     num_written: int = 0
 
     def count(self, generation: Generation) -> None:
-        """Counts the tokens of an answer, if they were read and written now."""
+        """Counts the tokens of an answer, unless it came from the journal."""
         if generation.from_journal:
             self.num_free += 1
         else:
@@ -68,11 +68,11 @@ class Progress:
         with Progress() as progress:
             retriever = train(config, task, out, progress.report)
 
-    On a terminal every stage is a bar. Elsewhere a line is written at most every `interval` seconds, and one at the end
-    of a stage that had a line before: what takes less time than that leaves a log alone.
+    On a terminal every stage is a bar. Elsewhere it writes at most one line every `interval` seconds, and one at the
+    end of a stage that has a line already. A shorter stage writes nothing.
 
-    It may be opened again, such as once a question: stages go on where they were, and no bar stands in what is printed
-    meanwhile.
+    You may open it again, for example once for each question. Stages then continue, and no bar disturbs the output
+    between them.
     """
 
     def __init__(
@@ -84,11 +84,12 @@ class Progress:
         stream: TextIO | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Sets up, but shows nothing yet.
+        """Creates the progress; it shows nothing until it is opened.
 
         Args:
-            transient: remove the bars at the end, for commands whose answer is what counts.
-            interval: seconds between two lines where there is no terminal.
+            quiet: show nothing.
+            transient: remove the bars at the end.
+            interval: seconds between two lines without a terminal.
             stream: where to write; None is standard error.
             now: clock in seconds.
         """
@@ -116,7 +117,7 @@ class Progress:
 
         console = Console(file=self._stream)
         if not console.is_dumb_terminal:
-            # Standard output is the answer of the command and stays what it is; messages go above the bars.
+            # Standard output is left alone, because it is the result of the command; messages go above the bars.
             self._bars = Bars(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=12),
@@ -131,16 +132,16 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bars is not None:
-            if _NOTE in self._ids:  # it spoke of something under way
+            if _NOTE in self._ids:  # notes describe work in progress
                 self._bars.remove_task(self._ids.pop(_NOTE))
             self._bars.stop()
             self._bars = None
             self._ids = {}
 
     def report(self, stage: str, done: int, of: int, metrics: Mapping[str, float] | None = None) -> None:
-        """Says that `done` of `of` units of a stage are done; `train.loop.train` takes this method.
+        """Reports that `done` of `of` units of a stage are done; `train.loop.train` takes this method.
 
-        A stage that goes back, or has another number of units than before, starts anew.
+        A stage starts again if `done` falls or `of` changes.
         """
         now = self._now()
         state = self._at(stage, done, of, now)
@@ -152,7 +153,7 @@ class Progress:
         return lambda done, of: self.report(name, done, of)
 
     def answered(self, stage: str, done: int, of: int, generation: Generation | None = None) -> None:
-        """As `report`, of questions to a language model, with the tokens of its last answer."""
+        """The same as `report`, for questions to a language model, with the tokens of its last answer."""
         now = self._now()
         state = self._at(stage, done, of, now)
         if generation is not None:
@@ -160,7 +161,7 @@ class Progress:
         self._show(stage, state, now)
 
     def watch(self) -> Watch:
-        """This, for those who tell what goes on; what they note is said on standard error."""
+        """A watch that shows this progress; its notes go to standard error."""
         return Watch(say, self.note, self.report, self.answered)
 
     def answers(self, stage: str) -> Told:
@@ -183,7 +184,7 @@ class Progress:
             self._write_line(f"{stage} {state.describe(now)}", now)
 
     def note(self, text: str) -> None:
-        """Says what is being done when nothing can be counted; the next note takes its place."""
+        """Shows what is being done, if nothing can be counted. The next note replaces it."""
         now = self._now()
         if self._bars is not None:
             self._show_bar(_NOTE, 0, None, text)
@@ -208,23 +209,23 @@ class Progress:
 
 @dataclass(frozen=True)
 class WithBar:
-    """An encoder that shows on a terminal how far it is. Satisfies `types.Encoder`."""
+    """An encoder that shows its progress on a terminal. Satisfies `types.Encoder`."""
 
     encoder: Encoder
 
     @property
     def fingerprint(self) -> str:
-        """Of the encoder."""
+        """The fingerprint of the encoder."""
         return self.encoder.fingerprint
 
     @property
     def counts(self) -> Counts:
-        """What it has read so far."""
+        """The counts of the encoder so far."""
         return self.encoder.counts
 
     def __call__(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
         """Vectors of texts, float32 [n, dim]."""
-        if len(texts) < 2:  # a question, which is there before a bar would be
+        if len(texts) < 2:  # a question, which takes less time than a bar
             return self.encoder(texts, progress)
         with Progress(transient=True) as bars:
             return self.encoder(texts, progress or bars.stage("embed"))

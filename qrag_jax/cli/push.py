@@ -1,4 +1,4 @@
-"""`qrag push`: shares a run, on the hub or in a folder."""
+"""`qrag push`: shares a run on the hub or in a folder."""
 
 import argparse
 import shlex
@@ -9,35 +9,35 @@ from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say
 
 _DESCRIPTION = """\
-Share a run, on the Hugging Face hub or in a folder.
+Share a run on the Hugging Face hub or in a folder.
 
-What comes out, at WHERE: its newest checkpoint with a manifest of hashes, a card (config, training data, scores) and
+WHERE receives the newest checkpoint with a manifest of hashes, a card (config, training data, scores) and
 metrics.jsonl.
 
-owner/name is a repository of the Hugging Face hub (HF_ENDPOINT chooses another); a folder starts with ./, / or ~. A
-name that is both is refused: ./name is the folder, hf://owner/name the repository. So is a push to owner/name where
-owner/ is a folder here.
+owner/name is a repository of the hub (HF_ENDPOINT chooses another hub). A folder begins with ./, / or ~. If a name
+could be both, it is refused: write ./name for the folder, or hf://owner/name for the repository. A push to owner/name
+is also refused if owner/ is a folder here.
 """
 _DETAILS = """\
-A repository is made when absent, public unless --private says otherwise. It holds one step: what the last push wrote
-is replaced in one commit, and stays in the history. A folder that holds anything is refused, and so is
-a link that leads out of the run. The token is the one of `hf auth login` or HF_TOKEN.
+A new repository is public unless you give --private. It contains one step: a push replaces the files of the last push
+in one commit, and the history keeps them. A folder must be empty or new. A link that leads out of the run is refused.
+The token comes from `hf auth login` or HF_TOKEN.
 """
 _EXAMPLES = """\
 examples:
-  qrag push runs/qa2 alice/qa2                            all of it, optimiser too: others can train on
-  qrag push runs/qa2 alice/qa2 --inference --private      what searching needs, for alice alone
-  qrag push runs/qa2 alice/qa2 --scores rows.json         with what `qrag eval --json rows.json` wrote
+  qrag push runs/qa2 alice/qa2                            everything; others can continue the training
+  qrag push runs/qa2 alice/qa2 --inference --private      only what a search needs, visible only to alice
+  qrag push runs/qa2 alice/qa2 --scores rows.json         with rows of `qrag eval --json rows.json` on the card
   qrag push runs/qa2 ./shared/qa2 --license apache-2.0
 """
 _FLAGS = """\
 run
 where WHERE    owner/name, or a folder
---step I       which checkpoint (default: the newest that is whole)
---inference    leave out what only training needs: optimiser, target parameters
---scores ROWS  rows of `qrag eval --json`, as a table on the card
---license ID   for the card, such as apache-2.0 (default: none is named)
---private      make a repository that others do not see
+--step I       checkpoint to share (default: the newest complete one)
+--inference    leave out what only training needs: optimiser and target parameters
+--scores ROWS  file of `qrag eval --json`, to show as a table on the card
+--license ID   licence for the card, such as apache-2.0 (default: none)
+--private      make a new repository private
 """
 
 

@@ -1,4 +1,4 @@
-"""`qrag study`: what chunkers find beside what they cost, on data sets or on your own documents and questions."""
+"""`qrag study`: compares the quality and cost of chunkers, on data sets or on your own documents and questions."""
 
 import argparse
 import re
@@ -25,37 +25,35 @@ _FEW = 100  # questions: with fewer an interval is wide
 _INTERRUPTED = 130
 _USAGE = "[CONFIG.yaml | --corpus DIR --questions FILE.jsonl [CONFIG.yaml]] [--out OUT] [key=value ...]"
 _DESCRIPTION = """\
-Cut documents by several strategies, embed the chunks, search them with questions whose answers are known, and report
-how well each strategy finds them beside what it costs. Either a config names the tasks (configs/study/ has some; data
-is the folder of their data sets), or the task is your own documents and questions, and the config, if any, names
-strategies and settings only.
+Compare chunkers: search their chunks with questions whose answers are known, and report quality and cost.
 
-DIR has documents: .txt, .md and others (or is one file). FILE.jsonl has one question a line, with the text that answers
-it, or its place: {"question": "...", "evidence": ["exact text", ...]}; docs/reference/study.md describes the format.
+Give either a config that names tasks (configs/study/ has some; data= is the folder of their data sets), or your own
+documents and questions; a config may then set strategies, but no tasks.
 
-What comes out: a table, with one line a task and strategy; in OUT: table.md, table.csv, plot.png (quality against
-cost), results.json, per_query.jsonl (what every question found) and config.yaml, which gives the same study again.
+DIR contains documents (.txt, .md and others), or is one document. FILE.jsonl has one question on each line, with the
+text that answers it or its place: {"question": "...", "evidence": ["exact text", ...]}; see docs/reference/study.md.
 
-A study that was stopped goes on where it was when the same line is run again.
+The output is a table with one line for each task and strategy. OUT contains table.md, table.csv, plot.png (quality
+against cost), results.json, per_query.jsonl (results of each question) and config.yaml, which repeats the study. If a
+study is stopped, run the same command again to continue.
 """
 _DETAILS = """\
-The table has F1, recall and precision of what the first 5 chunks hold (of evidence: sentences), the difference to
-fixed-size chunks with interval and p value, and sizes, seconds and the config. All chunks of the corpus are searched.
+The table has F1, recall and precision of the first 5 chunks (for evidence, by sentences), the difference to fixed-size
+chunks with interval and p value, and sizes, seconds and the config. Every question searches all chunks of the corpus.
 
-Each strategy has up to six configs. Dev questions choose one of them, the others are reported. With few questions
-nothing is chosen: all are reported, with the first config of each strategy, and a note says so.
+Each strategy has up to six configs. Dev questions choose one of them; the test questions score it. With few questions
+there is no choice: the first config of each strategy is scored on all questions, and a note says so.
 
-With --budgets the evidence is also looked for in contexts of these sizes, filled as --fill says; a row of results.json
-then has budget, fill, erec, erec_low and erec_high, and there is one for each budget and fill.
+--budgets also looks for the evidence in contexts of these sizes, filled as --fill says. A row of results.json for each
+budget and fill then has budget, fill, erec, erec_low and erec_high.
 
-With --levels rows of levels come behind: of plan, level_min, level_max, parents and budget, with erec, num_vectors,
-built_tokens and sent_tokens. The levels are those of each strategy of kind levels, or by headings where there is none.
+--levels adds rows for levels, with plan, level_min, level_max, parents, budget, erec, num_vectors, built_tokens and
+sent_tokens. The levels are those of each strategy of kind levels, or by headings if there is none.
 
-The seconds are those of the strategy alone: sentence vectors that strategies share are computed once and charged to
-each.
+Seconds are those of the strategy itself. Sentence vectors that strategies share are computed once and counted for each.
 
-key=value changes a field of the config: report_k=3, model=FOLDER, prices=PRICES.yaml, tasks.squad.num_questions=100.
-A name without = is the config.
+key=value changes a field of the config: report_k=3, model=FOLDER, prices=PRICES.yaml, tasks.squad.num_questions=100. A
+word without = is the config.
 """
 _EXAMPLES = """\
 examples:
@@ -67,23 +65,21 @@ examples:
   qrag study runs/paper/config.yaml --out runs/again
 """
 _FLAGS = """\
---corpus DIR            your own documents: a folder of texts, PDF, ..., or a file
---questions FILE.jsonl  questions about them, one a line
---budgets N,N,...       also measure how much of the evidence stands in contexts of so many tokens (ERec), increasing;
-                        of questions with evidence (default: not)
---fill M,...            with --budgets, how contexts are filled: plain (the best chunks), widen (each with its
-                        neighbours), merge (sections in place of their chunks), each compared with plain (default:
-                        plain)
---levels P,...          with --budgets, also search levels (document, section, ... or sizes): each alone, all of them,
-                        the range that dev chooses, by a router (trained on dev) or router:RUN, and bound, the best
-                        level of each question
---parents P,...         with --levels, how parents get vectors: best_child, mean, direct, windows, compressor:RUN
+--corpus DIR            your own documents: a folder of texts, PDFs, ..., or one file
+--questions FILE.jsonl  questions about them, one on each line
+--budgets N,N,...       also measure the share of the evidence in contexts of N tokens (ERec), increasing; for questions
+                        with evidence (default: not measured)
+--fill M,...            with --budgets, how to fill contexts: plain (the best chunks), widen (with their neighbours) or
+                        merge (sections instead of their chunks); each is compared with plain (default: plain)
+--levels P,...          with --budgets, levels to search: each (one at a time), all, dev (the range that dev questions
+                        choose), router (trained on dev), router:RUN, bound (the best level for each question)
+--parents P,...         with --levels, how sections get vectors: best_child, mean, direct, windows, compressor:RUN
                         (default: best_child)
 --follow_links --max_input_gb --no_compile_cache
---out OUT               folder for results, outside of the documents (default: runs/study-NAME)
+--out OUT               folder for results, outside the documents (default: runs/study-NAME)
 --json                  print the rows of results.json instead of the table
---table                 with --json: show the table too, on standard error
-overrides [CONFIG.yaml key=value ...]  a config; changes as report_k=3
+--table                 with --json: also print the table, on standard error
+overrides [CONFIG.yaml key=value ...]  a config, and changes such as report_k=3
 """
 
 
@@ -95,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
             with Progress() as progress:
                 studied = service.study(plan, progress.watch())
         except KeyboardInterrupt:
-            say(f"stopped; what is done is kept in {plan.out}: the same line goes on from there")
+            say(f"stopped; finished work is kept in {plan.out}; continue with:")
             say(f"  qrag study {shlex.join(_again(args, plan.out))}")
             return _INTERRUPTED
         _print_rows(args.json, args.table, studied)
@@ -106,28 +102,28 @@ def _run(args: argparse.Namespace) -> int:
 def _request(args: argparse.Namespace) -> "StudyRequest":
     config, overrides = _split_words(args.overrides)
     if args.fill and not args.budgets:
-        raise UsageError(f"--fill {','.join(args.fill)}: goes with --budgets, the tokens of the contexts to be filled")
+        raise UsageError(f"--fill {','.join(args.fill)}: needs --budgets; give the sizes of the contexts to fill")
     if args.parents and not args.levels:
-        raise UsageError(f"--parents {','.join(args.parents)}: goes with --levels, whose parents get vectors")
+        raise UsageError(f"--parents {','.join(args.parents)}: needs --levels; give the levels to search")
     return made(service.StudyRequest, vars(args), config=config, overrides=overrides)
 
 
 def _split_words(words: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
-    """Overrides are `field.of.it=value`; what is not is the config, of which there is at most one."""
+    """Splits words into the config and overrides such as `field.of.it=value`. There is at most one config."""
     from qrag_jax.config import is_override
 
     overrides = tuple(word for word in words if is_override(word))
     configs = [word for word in words if not is_override(word)]
     if len(configs) > 1:
-        raise UsageError(f"{', '.join(configs)}: give one config; a change to it is field=value, as report_k=3")
+        raise UsageError(f"{', '.join(configs)}: give one config; change a field with field=value, such as report_k=3")
     return configs[0] if configs else None, overrides
 
 
 @contextmanager
 def _warnings_once() -> Iterator[None]:
-    """Says each kind of warning once, on standard error: texts that differ in their numbers only are of one kind.
+    """Says each kind of warning once, on standard error. Texts that differ only in numbers are the same kind.
 
-    Chunkers warn for every document, so that a corpus would otherwise hide everything else that is said.
+    Chunkers warn for every document; repeated warnings would hide all other messages.
     """
     said: set[str] = set()
 
@@ -135,7 +131,7 @@ def _warnings_once() -> Iterator[None]:
         kind = re.sub(r"[\d,.]*\d", "0", str(message))
         if kind not in said:
             said.add(kind)
-            say(f"{message} (said once)")
+            say(f"{message} (shown once)")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
@@ -144,7 +140,7 @@ def _warnings_once() -> Iterator[None]:
 
 
 def _again(args: argparse.Namespace, out: Path) -> list[str]:
-    """The arguments of a line that goes on with this study."""
+    """The arguments of a command that continues this study."""
     given = {"--corpus": args.corpus, "--questions": args.questions, "--out": str(out)}
     lists = {"--budgets": args.budgets, "--fill": args.fill, "--levels": args.levels, "--parents": args.parents}
     given |= {flag: ",".join(map(str, values or ())) for flag, values in lists.items()}
@@ -164,12 +160,12 @@ def _print_rows(as_json: bool, with_table: bool, studied: "Studied") -> None:
 
 
 def _say_what_came_out(studied: "Studied", plan: "StudyPlan") -> None:
-    """Where the files are, and how far the numbers can be trusted."""
+    """Says where the files are, and warns about wide intervals."""
     few = {row.task: row.n for row in studied.result.rows if row.n < _FEW}
     for task, number in few.items():
-        say(f"{task}: {number:,} questions: the intervals are wide, look at them before at the means")
+        say(f"{task}: only {number:,} questions; the intervals are wide, so read them before the means")
     say(f"wrote {', '.join(map(str, studied.paths))}")
-    say(f"the same study again: qrag study {shlex.quote(str(plan.out / 'config.yaml'))} --out OTHER")
+    say(f"to repeat this study: qrag study {shlex.quote(str(plan.out / 'config.yaml'))} --out OTHER")
 
 
 VERB = Verb(_DESCRIPTION, _EXAMPLES, _FLAGS, _run, details=_DETAILS, choices={"fill": FILLS}, usage=_USAGE)

@@ -1,4 +1,4 @@
-"""What `qrag` says to a terminal and to files: messages, texts that no terminal obeys, JSON. Imports no JAX."""
+"""Writes messages, text without control characters, and JSON to terminals and files. Imports no JAX."""
 
 import json
 import os
@@ -14,15 +14,15 @@ from qrag_jax.cli.errors import as_flag
 from qrag_jax.errors import Words, worded
 from qrag_jax.files.whole_file import write_whole
 
-# What texts need and no terminal obeys: between letters that join or do not, where a word may be divided.
+# Format characters that text needs and that are harmless to a terminal: joiners, non-joiners, soft hyphens.
 _UNSEEN = "\u200b\u200c\u200d\u00ad"
 
 
 def say(message: Words) -> None:
-    """A message for the person at the terminal: standard error, so that standard output stays clean for `--json`.
+    """Prints a message on standard error, so standard output stays clean for `--json`.
 
-    An argument of the library in it is told as its flag.
-    Names of files stand in messages, and a terminal obeys what these may hold: each line goes through `shown`.
+    Arguments of the library appear as flags. Each line goes through `shown`, because file names may contain control
+    characters.
     """
     with may_be_lost(sys.stderr):
         print(shown_lines(worded(message, as_flag)), file=sys.stderr, flush=True)
@@ -30,39 +30,40 @@ def say(message: Words) -> None:
 
 @contextmanager
 def may_be_lost(stream: object) -> Iterator[None]:
-    """Messages to a stream whose reader may have left, or whose disk may be full: no reason to lose what was done."""
+    """Ignores errors of a stream whose reader has left or whose disk is full, so no finished work is lost."""
     try:
         yield
     except OSError:
-        if stream is sys.stderr:  # what is left in its buffer would be an error again at exit
+        if stream is sys.stderr:  # text left in its buffer would raise again at exit
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def shown_lines(text: str) -> str:
-    """`shown` for each line of a text."""
+    """Applies `shown` to each line of a text."""
     return "\n".join(map(shown, text.split("\n")))
 
 
 def shown(text: str) -> str:
-    """Without characters that a terminal would obey (escapes, other directions of writing) or that UTF-8 cannot hold.
+    """Replaces characters that control a terminal (escapes, writing direction) or that UTF-8 cannot encode by U+FFFD.
 
-    All blanks of a line and what joins or divides words stay: no-break and ideographic spaces, ZWJ, ZWNJ. A tab is one
-    blank, so that it moves nothing under another column.
+    Blanks, joiners and soft hyphens stay: no-break and ideographic spaces, ZWJ, ZWNJ. A tab becomes one blank, to keep
+    columns aligned.
     """
     return "".join(x if _is_shown(x) else "\ufffd" for x in text.replace("\t", " "))
 
 
 def write_json(value: Any, path: str | Path | None = None, *, on_one_line: bool = False) -> None:
-    """Strict JSON (no NaN), indented, to a file (whole or not at all), or to standard output for None and `-`.
+    """Writes strict JSON (no NaN), indented, to a file; None and `-` are standard output.
 
-    With `on_one_line` it is a line of JSON Lines, which a reader of standard output has at once.
+    A file is written completely or not at all. Lone surrogates become U+FFFD, because UTF-8 cannot encode them. Control
+    characters, and characters that standard output cannot encode, become JSON escapes.
 
-    Texts are what they are, but for lone surrogates, which UTF-8 cannot hold and which become U+FFFD. What a terminal
-    would obey, or standard output cannot encode, is written as an escape of JSON.
+    Args:
+        on_one_line: write one line of JSON Lines, and flush standard output.
     """
     indent = None if on_one_line else 2
     text = readable(json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)) + "\n"
-    # Outside of its strings JSON holds ASCII alone, all of it shown but the ends of lines.
+    # Outside its strings, JSON contains only printable ASCII and line ends.
     text = text.translate({ord(x): _escaped(x) for x in set(text) if x != "\n" and not _is_shown(x)})
     if path is None or str(path) == "-":
         try:
@@ -81,6 +82,6 @@ def _is_shown(character: str) -> bool:
 
 
 def _escaped(character: str) -> str:
-    """As in a string of JSON: `\\u` and four digits, twice beyond the first 65,536 characters."""
+    """The JSON escape of a character: `\\u` and four digits, twice for characters above U+FFFF."""
     units = character.encode("utf-16-be").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))

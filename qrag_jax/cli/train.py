@@ -1,4 +1,4 @@
-"""`qrag train`: trains a retriever from a config into a run folder that stands alone, or what else can be learned."""
+"""`qrag train`: trains a retriever from a config into a self-contained run folder, or another kind of learner."""
 
 import argparse
 import shlex
@@ -19,7 +19,7 @@ from qrag_jax.types import Stopped, UsageError, Watch
 if TYPE_CHECKING:  # it imports JAX
     from qrag_jax.service.training import TrainedRun
 
-# What asks for a run's own kind of questions again.
+# Task of a run -> the flags of `qrag eval` for questions of the same kind.
 _EVAL_FLAGS = {
     "worlds": "--babi FILE",
     "babi": "--babi FILE --haystack DIR",
@@ -28,12 +28,13 @@ _EVAL_FLAGS = {
     "vectors": "--vectors DIR",
 }
 _DESCRIPTION = """\
-Learn from your own data: a retriever that finds scattered facts step by step (`qrag train` alone trains one), or a
-small model on vectors of your own documents, in minutes and without a GPU.
+Train a retriever that finds scattered facts step by step, or a small model on vectors of your documents.
 
-What comes out, in --out: a checkpoint folder that stands alone; and lines that say what to expect of it on data of the
-same kind, measured on some that it had not seen. A small model works with vectors of the --model that it was trained
-on, and refuses others. The same data, seed and machine give the same model. `qrag train KIND --help` explains one.
+`qrag train` without a kind trains a retriever. A small model trains in minutes without a GPU. It works only with
+vectors of the --model that it was trained on, and refuses others.
+
+--out contains a self-contained checkpoint folder. The output says what to expect on data of the same kind, measured on
+held-out data. The same data, seed and machine give the same model. `qrag train KIND --help` explains a kind.
 """
 _EXAMPLES = """\
 examples:
@@ -43,46 +44,48 @@ examples:
   qrag train router study.yaml --out runs/router
 """
 _OF_RETRIEVER = """\
-Train a retriever from a config. Every field has a default; a YAML file and key=value overrides change some of them,
-later ones winning. A typo is refused with the name that was probably meant.
+Train a retriever from a config.
 
-What comes out, in --out: a checkpoint folder that stands alone (parameters, optimiser, config, tokenizer, versions;
-it may be moved), metrics.jsonl, one line a logged step, and times.jsonl, the seconds of these steps. A folder that
-holds a checkpoint already is refused, but for --resume.
+Every field has a default. A YAML file and key=value overrides change fields; later ones win. A misspelt field is
+refused with a suggestion.
+
+--out contains a self-contained checkpoint folder (parameters, optimiser, config, tokenizer, versions), which you can
+move; metrics.jsonl, one line for each logged step; and times.jsonl, the seconds of these steps. A folder that already
+contains a checkpoint is refused without --resume.
 """
 _DETAILS = """\
-A run saves every save_every updates (default: a tenth of the run), and at SIGTERM or Ctrl-C before it ends, with exit
-code 143 or 130. --resume goes on after its newest undamaged checkpoint, and every later update is what it would have
-been, bit for bit on the same kind and number of devices. Give a cluster's job the same line each time: where there is
-no checkpoint yet, --resume starts with the first update.
+A run saves every save_every updates (default: a tenth of the run). At SIGTERM or Ctrl-C it saves, then ends with exit
+code 143 or 130. --resume continues from the newest undamaged checkpoint; on the same kind and number of devices, every
+later update is the same bit for bit. Give a cluster job the same command each time: without a checkpoint, --resume
+starts from the first update.
 
-mesh.data=8 splits a batch over 8 devices, mesh.fsdp=8 also parameters and optimiser. On several machines start the same
-line once a process, with --distributed where SLURM, Open MPI or a TPU pod says who is who, else with --coordinator,
---num_processes and --process_id. All of them see the same files; the first one writes.
+mesh.data=8 splits a batch over 8 devices; mesh.fsdp=8 also splits parameters and optimiser. On several machines, start
+the same command once for each process: with --distributed under SLURM, Open MPI or a TPU pod, else with --coordinator,
+--num_processes and --process_id. All processes must see the same files; the first one writes.
 """
 _EXAMPLES_OF_RETRIEVER = """\
 examples:
   qrag train retriever --dry_run                                print every field and its default
   qrag train retriever --config_path run.yaml --out runs/qa2 learner.gamma=0.9 --seed=1
   qrag train retriever --out runs/qa1 data.task=babi 'data.paths=[qa1_train.txt]' data.haystack=novels/
-  qrag train retriever --out runs/qa2 --resume                  with the config that the run was started with
+  qrag train retriever --out runs/qa2 --resume                  continue with the run's own config
   qrag train retriever --config_path run.yaml --out runs/many --seeds 0,1,2,3
   srun qrag train --config_path run.yaml --out runs/big --resume --distributed mesh.data=16
 """
 _FLAGS = """\
 --config_path X.yaml       YAML file with the fields that differ from the defaults
 --out RUN = runs/train     run folder to write
---seeds I,I,...            train latent runs of these seeds together, on the same data, into RUN/seed_N (default: the
-                           seed field)
---resume                   go on with the run in --out, if there is one
-. --distributed            one of several processes, as the cluster says
-. --coordinator HOST:PORT  one of several processes; where the first one is
-. --num_processes N        with --coordinator: processes in all
-. --process_id I           with --coordinator: number of this one
+--seeds I,I,...            train latent runs with these seeds together, on the same data, into RUN/seed_N (default: one
+                           run with the field seed)
+--resume                   continue the run in --out, if there is one
+. --distributed            this is one of several processes; the cluster says which
+. --coordinator HOST:PORT  this is one of several processes; the address of the first one
+. --num_processes N        with --coordinator: number of processes
+. --process_id I           with --coordinator: number of this process
 --follow_links --max_input_gb --no_compile_cache
---dry_run                  print the whole resolved config as YAML and stop
+--dry_run                  print the complete config as YAML and stop
 --json                     print the final metrics as JSON
-overrides [key=value ...]  such as learner.gamma=0.9 or --seed=1
+overrides [key=value ...]  changes of fields, such as learner.gamma=0.9 or --seed=1
 """
 
 
@@ -100,8 +103,8 @@ def _run(args: argparse.Namespace) -> int:
         trained = service.train_runs(request, watch, during.asked, during)
     except Stopped as stopped:
         seeds = "" if args.seeds is None else f" --seeds {','.join(map(str, args.seeds))}"
-        watch.note(f"{stopped}; go on with: qrag train --out {shlex.quote(args.out)}{seeds} --resume")
-        return during.exit_code or 128 + signal.SIGTERM  # another process of the run was told to end
+        watch.note(f"{stopped}; continue with: qrag train --out {shlex.quote(args.out)}{seeds} --resume")
+        return during.exit_code or 128 + signal.SIGTERM  # another process of the run received the signal
     for run in trained:
         _say_result(run)
     if args.json and trained:
@@ -111,7 +114,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _join_processes(args: argparse.Namespace) -> None:
-    """Joins the processes of a run, where the flags speak of several."""
+    """Joins the processes of a run, if the flags name several."""
     from qrag_jax.sharding import start_processes
 
     given = [args.coordinator, args.num_processes, args.process_id]
@@ -120,7 +123,7 @@ def _join_processes(args: argparse.Namespace) -> None:
     elif None not in given:
         start_processes(*given)
     elif given != [None] * 3:
-        raise UsageError("--coordinator, --num_processes and --process_id belong together: give all three")
+        raise UsageError("--coordinator, --num_processes and --process_id belong together; give all three")
 
 
 def _print_config(plan: Any) -> int:
@@ -128,14 +131,14 @@ def _print_config(plan: Any) -> int:
 
     sys.stdout.write(dump_config(plan.config))
     if plan.follows_size:
-        say("num_updates follows the number of questions, as data.task=jsonl and it is not given (1,000 to 5,000)")
+        say("num_updates is not set; with data.task=jsonl it depends on the number of questions (1,000 to 5,000)")
     return 0
 
 
 class _Signals:
-    """SIGTERM and Ctrl-C ask a run to save and end, once updates run; before that, and a second Ctrl-C, they end it.
+    """Handles SIGTERM and Ctrl-C while its context is open, and shows progress.
 
-    They do so while its context is open, which shows progress.
+    While updates run, a signal asks the run to save and end. Before the updates, or at a second Ctrl-C, it ends now.
     """
 
     def __init__(self, progress: Progress, is_main: bool = True) -> None:
@@ -160,29 +163,29 @@ class _Signals:
             signal.signal(number, handler)
 
     def report(self, stage: str, done: int, of: int, metrics: Any = None) -> None:
-        """Shows progress, or ends what was asked to end before its updates."""
+        """Shows progress, or ends a run that was asked to end before its updates."""
         self.end_if_asked()
         self.updates_run = self.updates_run or stage == "compile"
         self._progress.report(stage, done, of, metrics)
 
     def end_if_asked(self) -> None:
-        """Ends what comes before the updates, where a signal came whose exception was lost.
+        """Ends the run before its updates, if a signal came and its exception was lost.
 
-        Python throws away what is raised while it collects garbage, or inside of a library's callback.
+        Python discards exceptions raised during garbage collection or inside a library's callback.
         """
         if self.asked() and not self.updates_run:
             raise SystemExit(self.exit_code)
 
     def _handle(self, number: int, frame: object) -> None:
-        if self.asked() and self.updates_run and number == signal.SIGTERM:  # a cluster repeats it: it is being saved
+        if self.asked() and self.updates_run and number == signal.SIGTERM:  # repeated by a cluster; the run is saving
             return
         at_once = self.asked() or not self.updates_run
         self.exit_code = 128 + number  # what a shell reports for it
         if at_once:
             raise SystemExit(self.exit_code)
-        with suppress(RuntimeError):  # it came in the middle of a message, which a reader that waits holds up
+        with suppress(RuntimeError):  # it came in the middle of a message that a slow reader holds up
             if self._is_main:
-                say("stopping after this update, which is saved; Ctrl-C ends it at once")
+                say("stopping after this update, and saving it; press Ctrl-C again to stop now")
 
 
 def _say_result(run: "TrainedRun") -> None:
@@ -201,15 +204,13 @@ def _say_result(run: "TrainedRun") -> None:
     if chosen is not None:
         say(
             f"held-out questions chose update {chosen['update']:,} (return {chosen['return']:.3f}) and the threshold "
-            f"{chosen['threshold']:.4g} (F1 {chosen['fact_f1']:.3f} on the {chosen['num_questions']:,} of them)"
+            f"{chosen['threshold']:.4g} (F1 {chosen['fact_f1']:.3f} on {chosen['num_questions']:,} questions)"
         )
         if chosen["update"] == 0:  # dev.untrained
-            say(
-                "training has helped nothing: the result is the untrained retriever; train longer, or on more questions"
-            )
+            say("training did not help, so the result is the untrained retriever; train longer, or on more questions")
         if "beam_width" in chosen:
             found = ", ".join(f"{width}: {f1:.3f}" for width, f1 in chosen["beam_f1"].items())
-            say(f"beam width {chosen['beam_width']} is best on them (F1 by width {found}): --beam_width of qrag eval")
+            say(f"beam width {chosen['beam_width']} is best on them (F1 by width {found}); set qrag eval --beam_width")
     folder = shlex.quote(str(run.out))
     say(
         f"trained: {run.out}, {last['step']:,} updates in {last['seconds']:,.0f} s, {last['complete']:.1%} of the last "

@@ -1,4 +1,4 @@
-"""`qrag train KIND`: small models on vectors of one's own documents, and any learner of `qrag_jax.names.LEARNERS`."""
+"""`qrag train KIND`: trains small models on vectors of documents, or any learner of `qrag_jax.names.LEARNERS`."""
 
 import argparse
 import sys
@@ -16,30 +16,31 @@ from qrag_jax.cli.terminal import write_json
 from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, COMPRESSOR_TARGETS, FEATURES, LEARNERS
 
 _OF_TAGGER = """\
-Learn from documents with headings where sections begin, for documents without them. A tagger reads vectors of
-sentences, how alike the text on both sides of a gap is, words, marks and paragraphs; it says for each sentence whether
-a section begins there, and of which level, 1 to 3.
+Train a tagger on documents with headings; it finds sections in documents without them.
+
+A tagger says for each sentence whether a section begins there, and its level, 1 to 3. It reads vectors of sentences,
+the similarity of the text before and after a gap, words, punctuation and paragraphs.
 
 PATHS are Markdown files and folders, scisumm:PATH (papers of CL-SciSumm) or wikitext2:PATH (articles).
 
-What comes out, in --out: a checkpoint folder that stands alone, for `qrag chunk --points tagger --tagger RUN` and `qrag
-boundaries --methods tagger --tagger RUN`. It works with vectors of the --model that it was trained on, and refuses
-others. At the end stands what to expect on documents of the same kind: F1 of exact sentences, each document by a tagger
-that had not seen it, with its 95% interval over documents.
+--out contains a self-contained checkpoint folder for --points tagger --tagger RUN of `qrag chunk` and `qrag index`, and
+for `qrag boundaries --methods tagger --tagger RUN`. It works only with vectors of the --model that it was trained on.
+The output says what to expect on documents of the same kind: F1 of exact sentences with its 95% interval over
+documents. A tagger that did not see a document scores it.
 """
 _DETAILS_OF_TAGGER = """\
-Headings are what is right; what the tagger sees of them is the --view: removed, not at all (for text that has none);
-plain, as lines of text; kept, with their marks. Documents without a section are left out of folders and counted, and so
-are those that are there twice; a file that has none is refused by name.
+Headings give the right boundaries. --view says how much of them the tagger sees: removed (nothing; for text without
+headings), plain (as lines of text), kept (with their marks). Documents without sections and duplicates are left out of
+folders and counted; a file without sections that you name is refused.
 
-Embedding the documents takes minutes, the training after it seconds. The same documents, --seed and machine give the
-same tagger.
+Embedding the documents takes minutes, training takes seconds. The same documents, --seed and machine give the same
+tagger.
 
-A tagger is good on the kind of documents that it was trained on. On a kind that it never saw it need not be above
-breakpoint: one of papers found less in encyclopedia articles (F1 .14, breakpoint .18), one of articles little in papers
-(.10, breakpoint .09); trained on their own kind they reach .47 and .44. Without --tagger, `qrag chunk --points tagger`
-takes one that was trained on such papers and articles without their headings. It does not know lines that are headings
-(.21 and .05): for those take --points rule, or train with --view plain.
+A tagger works well on the kind of documents that it was trained on. On other kinds it may be no better than breakpoint:
+one trained on papers reached F1 .14 on encyclopedia articles (breakpoint .18), one trained on articles .10 on papers
+(breakpoint .09); trained on their own kind they reach .47 and .44. Without --tagger, `qrag chunk --points tagger` uses
+a tagger trained on such papers and articles without their headings. It does not recognise lines that are headings (.21
+and .05); for those use --points rule, or train with --view plain.
 """
 _EXAMPLES_OF_TAGGER = """\
 examples:
@@ -48,33 +49,34 @@ examples:
   qrag chunk plain.txt --strategy hierarchy --points tagger --tagger runs/tagger --max_tokens 200
 """
 _OF_COMPRESSOR = """\
-Learn to make the vector of a section from the vectors of its sentences, so that a section of any length is searched by
-one vector, and no text is embedded twice.
+Train a compressor, which computes the vector of a section from the vectors of its sentences.
+
+A section of any length then has one vector to search, and no text is embedded twice.
 
 PATHS are Markdown files and folders, scisumm:PATH (papers of CL-SciSumm) or wikitext2:PATH (articles). Their headings
-say where sections are, and are removed; a section of one sentence is left out. What a vector is to be near to is the
---target: windows, the whole section in pieces that the encoder reads, averaged; lead, its first --lead_tokens; summary,
-what a language model says of it in short.
+mark the sections and are then removed. Sections of one sentence are left out. --target is the vector to learn: windows
+(mean vector of the whole section in pieces that the encoder reads), lead (the first --lead_tokens) or summary (a
+summary by a language model).
 
-What comes out, in --out: a checkpoint folder that stands alone, for `qrag index build --parents compressor --compressor
-RUN`; and, at the end, what to expect of it on documents of the same kind.
+--out contains a self-contained checkpoint folder for `qrag index build --parents compressor --compressor RUN`. The
+output says what to expect on documents of the same kind.
 """
 _DETAILS_OF_COMPRESSOR = f"""\
-  --kind    mlp: the mean of the children by tokens, plus a network of all; attention: weights of the children that are
-            learned; both. Untrained each is the mean
-  --loss    distance: the squared distance to the target; ranking: that, and sentences that are taken out of a section
-            must find it among others
-Without these flags all are tried: documents that are held out choose, by how often such a sentence finds its section.
+  --kind    mlp: the mean of the children by tokens, plus a network; attention: learned weights of the children; both.
+            Before training, each is the mean
+  --loss    distance: the squared distance to the target; ranking: also, a sentence taken out of a section must find
+            that section among others
+Without these flags all are tried. Held-out documents choose the one whose sections such sentences find most often.
 
-It works with vectors of the --model that it was trained on, and refuses others. What to expect is R@5 of sections by
-sentences of theirs that they do not hold, on documents that neither trained nor chose it, beside the mean of the
-children, the target and the best child (every sentence searched, and no vector of a section). Best child mostly finds
-most; what a compressor saves is all vectors but one.
+A compressor works only with vectors of the --model that it was trained on. The expected quality is R@5: sentences that
+were taken out of sections search for their sections, on documents that neither trained nor chose the compressor. It is
+shown next to the mean of the children, the target and the best child (search every sentence; the section has no
+vector). The best child usually finds most; a compressor stores one vector for a section instead of many.
 
-Embedding takes minutes, and so does the training of all kinds. The same documents, --seed and machine give the same
+Embedding takes minutes, and so does training all kinds. The same documents, --seed and machine give the same
 compressor.
 
-Of --target summary: {llm_flags.HELP}"""
+For --target summary: {llm_flags.HELP}"""
 _EXAMPLES_OF_COMPRESSOR = """\
 examples:
   qrag train compressor handbook/ --out runs/compressor
@@ -82,27 +84,28 @@ examples:
   qrag train compressor handbook/ --target summary --llm_model qwen.gguf --out runs/summaries
 """
 _OF_ROUTER = """\
-Learn from questions with evidence which levels of documents (section, paragraph, ... or spans of sizes) a question
-should search. For every range of levels the router predicts how much of the evidence a context of --budget tokens will
-hold. It leaves the best fixed range only where it predicts to gain more than a margin.
+Train a router, which chooses the levels of documents to search for a question, from questions with evidence.
 
-CONFIG is a config of `qrag study`: its tasks give documents, questions and evidence, its model the encoder, its first
-strategy of kind levels the levels (by headings where it has none), the first of its parents the vectors of parents.
+Levels are section, paragraph, ... or spans of --sizes. For every range of levels, the router predicts the share of the
+evidence in a context of --budget tokens. It leaves the best fixed range only if it predicts a gain above a margin. A
+router rarely pays off: docs/reference/study.md has the measurements.
 
-What comes out, in --out: a checkpoint folder that stands alone, for `qrag study --levels router:RUN`, and for `qrag
-find` and `qrag ask` with --router RUN; and, at the end, what to expect of it.
+CONFIG is a config of `qrag study`. Its tasks give documents, questions and evidence; its model is the encoder; its
+first strategy of kind levels gives the levels (by headings if there is none); its first parents give the vectors of
+sections.
 
-A router seldom pays: docs/reference/study.md says what was measured.
+--out contains a self-contained checkpoint folder, for `qrag study --levels router:RUN` and for `qrag find` and `qrag
+ask` with --router RUN. The output says what to expect.
 """
 _DETAILS_OF_ROUTER = """\
-It predicts from the question's vector, or from the profile of scores of a first cheap search. The margin is chosen with
-the strength of its regression on questions that it has not seen, document by document; where nothing is gained it is
-that fixed range.
+The router reads the question's vector, or the scores of a first cheap search (a profile). Questions that it has not
+seen choose the margin and the strength of its regression, one document at a time. If nothing is gained, the margin is
+infinite and the router is the fixed range.
 
-It works with vectors of the encoder and the levels that it was trained on, and refuses others. It learns from searches
-by meaning alone: ask with --retriever dense, and of an index with the same parents, if what is said here is to hold.
-What to expect is evidence recall of the ranges that it chose for questions that it had not seen, beside the best fixed
-range of the same folds; and how many questions have a label, the cheapest range that holds all of their evidence.
+A router works only with the encoder and the levels that it was trained on. It learns from searches by meaning, so ask
+with --retriever dense, and use an index with the same parents. The output shows evidence recall of the ranges that it
+chose for unseen questions, next to the best fixed range of the same folds, and how many questions have a label (the
+cheapest range that contains all of their evidence).
 """
 _EXAMPLES_OF_ROUTER = """\
 examples:
@@ -111,36 +114,36 @@ examples:
   qrag study mine.yaml --budgets 512 --levels dev,router:runs/router,bound
   qrag ask levels.index "Who has the key?" --router runs/router --retriever dense
 """
-_COMMON = "--seed --no_compile_cache\n--json  print what came out as JSON\n"
+_COMMON = "--seed --no_compile_cache\n--json  print the result as JSON\n"
 _HEADED = """\
 paths PATHS ...  files or folders, scisumm:PATH or wikitext2:PATH
 --out! RUN       run folder to write
 """
 _TAGGER_FLAGS = f"""\
-{_HEADED}--view = removed  what the tagger sees of the headings
+{_HEADED}--view = removed  how much of the headings the tagger sees
 --model --follow_links --max_input_gb
 {_COMMON}"""
 _COMPRESSOR_FLAGS = f"""\
-{_HEADED}--kind                  of the network (default: all are tried)
---loss                  what is learned (default: both are tried)
---target = windows      what vectors are to be near to
---lead_tokens N = 128   of --target lead
+{_HEADED}--kind                  kind of network (default: try all)
+--loss                  loss to minimise (default: try both)
+--target = windows      vectors to learn
+--lead_tokens N = 128   for --target lead: tokens at the beginning of a section
 --model --follow_links --max_input_gb
 {_COMMON}{llm_flags.llm_table(128)}"""
 _ROUTER_FLAGS = f"""\
-config CONFIG              config of a study, with tasks of evidence
-overrides [key=value ...]  changes of the config, as data=DATA
+config CONFIG              config of a study, with tasks that have evidence
+overrides [key=value ...]  changes of the config, such as data=DATA
 --out! RUN                 run folder to write
 --budget N = 512           tokens of a context
---features                 what it reads of a question (default: the one that held out finds better)
+--features                 what it reads of a question (default: the better one on held-out questions)
 {_COMMON}"""
 _CONFIG_FLAGS = """\
 --config_path X.yaml       YAML file with fields of the config
 --out RUN = runs/train     run folder to write
 --follow_links --max_input_gb --no_compile_cache
 --dry_run                  print the whole config as YAML and stop
---json                     print what came out as JSON
-overrides [key=value ...]  a field of the config, as seed=1
+--json                     print the result as JSON
+overrides [key=value ...]  changes of fields, such as seed=1
 """
 
 
@@ -158,7 +161,7 @@ def _run_router(args: argparse.Namespace) -> int:
 
 
 def _train(name: str, config: Any, args: argparse.Namespace) -> int:
-    """Trains a learner into `--out`, and prints what came out."""
+    """Trains a learner into `--out` and prints the result."""
     kind = LEARNERS.load(name)
     with Progress() as progress:
         row = {"run": args.out, **kind.train(config, Path(args.out), progress.watch())}
@@ -195,7 +198,11 @@ WITH_FLAGS = {name: replace(verb, summary=LEARNERS[name].about) for name, verb i
 
 
 def learner_verb(name: str) -> Verb:
-    """The kind of `qrag train` that trains a learner of that name: by flags of its own, or by its config alone."""
+    """The kind of `qrag train` for a learner: with its own flags, or with its config only.
+
+    Args:
+        name: of `names.LEARNERS`.
+    """
     if name in WITH_FLAGS:
         return WITH_FLAGS[name]
     about, line = LEARNERS[name].about, f"qrag train {name}"
@@ -203,10 +210,10 @@ def learner_verb(name: str) -> Verb:
         description=f"""\
 Train a learner of the kind {name}: {about}.
 
-Every field of its config has a default or is refused where it is missing; a YAML file and key=value overrides change
-some of them, later ones winning. --dry_run prints all of them.
+A YAML file and key=value overrides set the fields of its config; later ones win. A required field that is missing is
+refused. --dry_run prints all fields.
 
-What comes out, in --out: a checkpoint folder that stands alone; and what to expect of it.
+--out contains a self-contained checkpoint folder. The output says what to expect.
 """,
         examples=f"examples:\n  {line} --dry_run\n  {line} --config_path mine.yaml --out runs/{name} seed=1\n",
         flags=_CONFIG_FLAGS,

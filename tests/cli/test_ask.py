@@ -72,7 +72,7 @@ def test_text(ask):
         "  [1] diary.txt:1  (diary.txt:26-56)",
         "      Mary picked up the milk there.",
         "",
-        "numbers that the model made up, no such passage: [9]",
+        "citations without a passage, made up by the model: [9]",
     ]
     (line,) = found.err.splitlines()
     assert line.startswith("cost: load ") and "generate " in line and " 0 embedder tokens; " in line
@@ -81,10 +81,10 @@ def test_text(ask):
 
 def test_the_context_can_be_shown(ask):
     found = ask("Yes [2].", "--retriever", "bm25", *SENTENCES, "--show_context", question="John Mary")
-    assert "passages given:\n  [1] diary.txt:1  (diary.txt:0-25)\n      Mary went to the kitchen.\n" in found.out
+    assert "context:\n  [1] diary.txt:1  (diary.txt:0-25)\n      Mary went to the kitchen.\n" in found.out
     assert "      Mary picked up\n      the milk there.\n" in found.out
     assert "  [4] notes/b.md:4  (notes/b.md:" in found.out
-    assert "the model cited nothing\n\npassages given:" in ask("No.", "--show_context").out
+    assert "the model cited nothing\n\ncontext:" in ask("No.", "--show_context").out
 
 
 @pytest.mark.parametrize("retriever", RETRIEVERS)
@@ -112,7 +112,7 @@ def test_json(ask, retriever):
 def test_a_failed_call_is_exit_code_1_and_what_was_found_is_shown(ask):
     found = ask([{"error": "the server is down\x1b[2J"}], "--retriever", "bm25", *SENTENCES, question="Whose milk?")
     assert found.code == 1
-    assert found.out.startswith("passages that were found:\n  [1] diary.txt:1  (diary.txt:26-56)\n")
+    assert found.out.startswith("passages found:\n  [1] diary.txt:1  (diary.txt:26-56)\n")
     assert found.err.splitlines()[-1].startswith("qrag: error: the language model gave no answer: the server is down")
     assert "\x1b" not in found.err
     found = ask([{"error": "the server is down"}], "--retriever", "bm25", "--json", *SENTENCES, question="Milk?")
@@ -151,7 +151,7 @@ def test_a_server_answers(files, encoder, monkeypatch, capsys, tmp_path):
 
 def test_a_cut_answer_is_said(ask):
     found = ask("Mary has it [1].", "--retriever", "bm25", "--max_answer_tokens", "2")
-    assert found.code == 0 and "the answer was cut at 2 tokens (--max_answer_tokens)" in found.err
+    assert found.code == 0 and "the answer was cut at 2 tokens; --max_answer_tokens" in found.err
 
 
 def test_a_prompt_of_the_users_own(ask, tmp_path):
@@ -169,7 +169,7 @@ def test_what_a_document_says_cannot_leave_its_fence_or_reach_the_terminal(ask, 
     found = ask("\x1b[31mowned [1]\tand [3]", "--retriever", "bm25", "--show_context", paths=["evil.txt"])
     assert found.code == 0
     assert "\x1b" not in found.out and "\x07" not in found.out
-    assert "numbers that the model made up, no such passage: [3]" in found.out
+    assert "citations without a passage, made up by the model: [3]" in found.out
     assert "owned [1 evil.txt:0-" in found.out
 
 
@@ -178,7 +178,7 @@ def test_num_steps_and_the_context_limit_what_is_given(ask):
     assert sorted(passage["rank"] for passage in few["context"]["passages"]) == [1, 2]
     less = str(few["context"]["num_tokens"] - 1)
     found = ask("[1]", "--retriever", "single_step", "--num_steps", "2", "--max_context_tokens", less, *SENTENCES)
-    assert "1 passages that were picked did not fit into the context" in found.err
+    assert "1 picked passages did not fit into the context" in found.err
     found = ask("[1]", "--max_context_tokens", "5")
     assert found.code == 1 and "the context has room for 5; allow more (--max_context_tokens)" in found.err
 
@@ -225,7 +225,7 @@ def test_without_a_language_model_the_passages_are_printed(ask):
     found = ask("never asked", "--retriever", "bm25", *SENTENCES, "--no_llm", question="Whose milk?")
     assert found.code == 0
     assert found.out.splitlines() == [
-        "passages that were found:",
+        "passages found:",
         "  [1] diary.txt:1  (diary.txt:26-56)",
         "      Mary picked up the milk there.",
     ]
@@ -296,7 +296,7 @@ def test_a_question_that_finds_nothing_ends_no_other(ask, tmp_path, no_llm):
     assert set(first) == set(second) and (first["question"], first["answer"]) == ("zebra", None)
     assert first["context"]["passages"] == first["citations"] == [] and second["context"]["passages"]
     assert second["answer"] == (None if no_llm else "Mary [1].")
-    assert f"zebra\n\nno passage was found\n\n\n{QUESTION}\n" in ask("Mary [1].", *flags, question=None).out
+    assert f"zebra\n\nno passages found\n\n\n{QUESTION}\n" in ask("Mary [1].", *flags, question=None).out
 
 
 def test_an_index_is_asked(ask, encoder, files, capsys):
@@ -338,7 +338,7 @@ def test_refusals(ask, run, tmp_path, monkeypatch):
         ),
         (
             ["--retriever", run.folder, "--strategy", "fixed"],
-            "--strategy: belongs to hybrid, dense, bm25; a run",
+            "--strategy: works only with --retriever hybrid",
         ),
         (["--retriever", run.folder, "--max_tokens", "9"], "--max_tokens: belongs to"),
         (["--num_around", "1"], "--num_around: works only with a run"),
@@ -413,7 +413,7 @@ def test_without_a_model_the_answer_is_quoted(files, capsys):
     assert source(quote["file"])[quote["start"] : quote["end"]] == quote["text"] and quote["line"] == 1
     assert [one["number"] for one in answer["citations"]] == [quote["number"]] == [1]
     check_citations(answer["citations"])
-    assert "--max_answer_tokens: of a language model" in err
+    assert "--max_answer_tokens: ignored" in err
 
 
 @pytest.mark.parametrize("cutting", [["tree"], ["hierarchy", "--max_tokens", "12"]])

@@ -85,7 +85,7 @@ def test_a_table_and_a_file(run, folder):
     assert code == 0 and not err
     lines = out.splitlines()
     assert lines[0].split() == [*ROW[:9], "seconds"] and lines[1].split()[:2] == ["rule", "plain"]
-    assert lines[-2:] == ["plain: 1 documents, 3 points", "removed: 1 documents, 3 points"]
+    assert lines[-2:] == ["plain: 1 documents, 3 boundaries", "removed: 1 documents, 3 boundaries"]
     assert [row["view"] for row in json.loads((folder / "rows.json").read_text())] == ["plain", "removed"]
 
 
@@ -93,7 +93,7 @@ def test_a_table_and_a_file(run, folder):
 def test_rows_take_no_place_of_a_document(path, run, folder):
     for place in ("other.md", "book.md") if path == "." else ("book.md",):
         code, _, err = run("boundaries", path, "--methods", "none", "--json", place)
-        assert code == 2 and f"--json {place}: is a file that is read; name another file" in err
+        assert code == 2 and f"--json {place}: is an input file; name another file" in err
     assert (folder / "book.md").read_text() == BOOK
     assert run("boundaries", path, "--methods", "none", "--json", "rows.json")[0] == 0
 
@@ -113,7 +113,7 @@ def test_bad_input(run, folder):
     code, _, err = run("boundaries", "nothing.md")
     assert code == 2 and "nothing.md" in err
     code, _, err = run("boundaries", "book.md", "--methods", "none", "--json", "book.md/x")
-    assert code == 2 and "is no folder" in err
+    assert code == 2 and "is not a folder" in err
     with pytest.raises(SystemExit):
         run("boundaries", "book.md", "--methods", "magic")
     with pytest.raises(SystemExit):
@@ -138,13 +138,13 @@ def test_points_of_another_source(run, encoder, folder):
 @pytest.mark.parametrize(
     "argv, message",
     [
-        (["--points", "rule"], "--points: belongs to --strategy hierarchy or levels; choose that, or leave it out"),
-        (["--strategy", "tree", "--tree", "o.parquet", "--level_cap", "2"], "--level_cap: belongs to"),
+        (["--points", "rule"], "--points: works only with --strategy hierarchy or levels; choose it, or leave it out"),
+        (["--strategy", "tree", "--tree", "o.parquet", "--level_cap", "2"], "--level_cap: works only with"),
         (["--strategy", "hierarchy", "--min_tokens", "2"], "min_tokens 2: a tree does not join its paragraphs"),
-        (["--strategy", "hierarchy", "--sizes", "8,4"], "--sizes: belongs to --strategy levels; choose that"),
-        (["--strategy", "levels", "--sizes", "8,4", "--points", "rule"], "--points: levels of 8,4 tokens know no"),
-        (["--tagger", "run"], "--tagger: belongs to --strategy hierarchy or levels; choose that, or leave it out"),
-        (["--strategy", "hierarchy", "--vectors", "o.npy"], "--vectors: strategy hierarchy has no vectors"),
+        (["--strategy", "hierarchy", "--sizes", "8,4"], "--sizes: works only with --strategy levels; choose it"),
+        (["--strategy", "levels", "--sizes", "8,4", "--points", "rule"], "--points: levels of 8,4 tokens have no"),
+        (["--tagger", "run"], "--tagger: works only with --strategy hierarchy or levels; choose it, or leave it out"),
+        (["--strategy", "hierarchy", "--vectors", "o.npy"], "--vectors: strategy hierarchy makes no vectors"),
     ],
 )
 def test_flags_that_do_not_go_together(argv, message, run, encoder):

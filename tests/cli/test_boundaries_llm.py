@@ -51,23 +51,23 @@ def test_chunks_of_the_parts_that_a_model_names(qrag):
     answer = "0, Level One, true\n2, Level One, false\n9, Level One, true"
     code, out, err = chunk(qrag, [answer], "--points", "llm")
     assert code == 0 and [line.split()[0] for line in out.splitlines()] == ["plain.txt:0-30", "plain.txt:32-73"]
-    assert err.startswith("points llm: at most 1 calls of the language model, ")
-    assert "1 texts in 1 windows, 2 points, 2 rows kept, dropped: 1 line out of range, 1 calls now and 0 of" in err
-    assert "0 calls now and 1 of the journal" in chunk(qrag, [answer], "--points", "llm")[2]
+    assert err.startswith("boundaries by llm: at most 1 calls of the language model, ")
+    assert "1 texts in 1 windows, 2 boundaries, 2 rows kept, dropped: 1 line out of range, 1 new calls" in err
+    assert "0 new calls and 1 from the journal" in chunk(qrag, [answer], "--points", "llm")[2]
 
 
 def test_chunks_of_where_a_model_sees_the_content_change(qrag):
     code, out, err = chunk(qrag, ["1"], "--points", "lumber")
-    assert code == 0 and len(out.splitlines()) == 2 and "points lumber: 1 texts in 1 windows, 1 points" in err
+    assert code == 0 and len(out.splitlines()) == 2 and "by lumber: 1 texts in 1 windows, 1 boundaries" in err
 
 
 def test_an_estimate_asks_nothing(qrag, files):
     code, out, _ = chunk(qrag, ["none"], "--points", "llm", "--estimate", "--tokens_per_second", "100,10")
-    assert code == 0 and out.count("at most 1 calls") == 1 and out.endswith("hours; nothing is asked (--estimate)\n")
+    assert code == 0 and out.count("at most 1 calls") == 1 and out.endswith("hours; nothing was asked (--estimate)\n")
     methods = ("--methods", "none,llm,lumber", "--view", "plain", "--estimate")
     code, out, _ = qrag("boundaries", ["none"], "headed.md", *methods)
     assert code == 0 and [line.split(": at most")[0] for line in out.splitlines()] == [
-        "plain: points llm", "removed: points llm", "plain: points lumber", "removed: points lumber"]  # fmt: skip
+        f"{view}: boundaries by {name}" for name in ("llm", "lumber") for view in ("plain", "removed")]  # fmt: skip
     assert not (files / "journal.sqlite").stat().st_size or b"none" not in (files / "journal.sqlite").read_bytes()
 
 
@@ -76,14 +76,14 @@ def test_points_of_a_model_are_scored(qrag):
     code, out, err = qrag("boundaries", [right], "headed.md", "--methods", "none,llm", "--json", "-")
     rows = {row["method"]: row for row in json.loads(out)}
     assert code == 0 and (rows["none"]["f1_any"], rows["llm"]["f1_any"]) == (0.0, 1.0)
-    assert "points llm: 1 texts in 1 windows, 2 points" in err
+    assert "boundaries by llm: 1 texts in 1 windows, 2 boundaries" in err
 
 
 @pytest.mark.parametrize(
     "argv, message",
     [
-        (("--points", "headings", "--estimate"), "--estimate: belongs to points by llm or lumber"),
-        (("--points", "llm", "--tokens_per_second", "3"), "--tokens_per_second: two numbers above 0"),
+        (("--points", "headings", "--estimate"), "--estimate: works only with boundaries by llm"),
+        (("--points", "llm", "--tokens_per_second", "3"), "--tokens_per_second: give two numbers"),
         (("--points", "llm", "--window_tokens", "9000"), "--window_tokens 9000: the model's window of 8,192 tokens"),
     ],
 )
@@ -107,5 +107,5 @@ def test_a_reading_with_prices():
     reading = PointsReading(2, 3, 4, 4, {"no row": 1}, Reading(num_calls=3, prompt_tokens=1_000_000))
     line = format_points(reading, Prices(prompt_per_million_tokens=2.0, completion_per_million_tokens=1.0))
     assert line.endswith(
-        "dropped: 1 no row, 3 calls now and 0 of the journal, 1,000,000 tokens read, 0 written, $2.0000"
+        "dropped: 1 no row, 3 new calls and 0 from the journal, 1,000,000 tokens read, 0 written, $2.0000"
     )

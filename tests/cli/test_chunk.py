@@ -145,15 +145,19 @@ def test_warnings_are_said_with_the_file(chunk, files, monkeypatch):
     ("argv", "code", "message"),
     [
         (["story.txt", "empty.txt"], 1, "empty.txt: empty document"),
-        (["story.txt", "--vectors", "v.npy"], 2, "--vectors: strategy fixed has no vectors of its own"),
+        (["story.txt", "--vectors", "v.npy"], 2, "--vectors: strategy fixed makes no vectors"),
         (["story.txt", "--tree", "t.json"], 2, "t.json: unknown kind of file for trees; give .parquet or .arrow"),
-        (["story.txt", "--tree", "t.arrow", "--strategy=late"], 2, "--tree: strategy late makes no tree; leave"),
-        (["story.txt", "--tree", "t.arrow", "--set", "strategy=late"], 2, "--tree: strategy late makes no tree; leave"),
+        (["story.txt", "--tree", "t.arrow", "--strategy=late"], 2, "--tree: strategy late makes no tree; choose"),
+        (
+            ["story.txt", "--tree", "t.arrow", "--set", "strategy=late"],
+            2,
+            "--tree: strategy late makes no tree; choose",
+        ),
         (["story.txt", "--tree", "t.arrow", "--config_path=l.yaml"], 2, "--tree: strategy linkage makes no tree"),
-        (["story.txt", "--strategy=tree", "--vectors", "v"], 2, "--vectors: strategy tree has no vectors"),
-        (["story.txt", "--tree", "o.parquet", "--html", "o.parquet"], 2, "--tree o.parquet: is what --html writes"),
+        (["story.txt", "--strategy=tree", "--vectors", "v"], 2, "--vectors: strategy tree makes no vectors"),
+        (["story.txt", "--tree", "o.parquet", "--html", "o.parquet"], 2, "--tree o.parquet: is the output of --html"),
         (["story.txt", "--html", "notes"], 2, "--html notes: is a folder; name another file"),
-        (["story.txt", "--html", "./story.txt"], 2, "--html ./story.txt: is a file that is read"),
+        (["story.txt", "--html", "./story.txt"], 2, "--html ./story.txt: is an input file"),
     ],
 )
 def test_what_cannot_be_cut_is_refused_before_anything_is_printed(chunk, files, argv, code, message):

@@ -72,8 +72,8 @@ def test_answer_rows_stand_beside_fact_rows(run, questions, tmp_path, capsys):
         "answer F1: trained - bm25",
     ):
         assert text in captured.out
-    assert "calls, 0 of them from the journal" in captured.err
-    assert "the first failure: the server is down" in captured.err
+    assert "calls, 0 from the journal" in captured.err
+    assert "first failure: the server is down" in captured.err
 
 
 def test_json_on_standard_output_holds_facts_and_answers(run, questions, tmp_path, capsys):
@@ -86,8 +86,8 @@ def test_json_on_standard_output_holds_facts_and_answers(run, questions, tmp_pat
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        (["--judges", "m"], 2, "--judges: belongs to --answers"),
-        (["--answer_bounds"], 2, "--answer_bounds: belongs to --answers"),
+        (["--judges", "m"], 2, "--judges: needs --answers"),
+        (["--answer_bounds"], 2, "--answer_bounds: needs --answers"),
         (["--answers", "--judges", "m"], 2, "--judges: name a measure that they judge"),
     ],
 )
@@ -134,12 +134,12 @@ def test_the_fact_table_is_printed_before_the_model_is_asked(run, questions, tmp
     ("flags", "message"),
     [
         (["--answers", "folder"], "--answers folder: is a folder; name a file"),
-        (["--answers", "own.jsonl"], "--answers own.jsonl: is what --jsonl reads; name another file"),
-        (["--answers", "script.jsonl"], "--answers script.jsonl: is what --llm_model reads"),
-        (["--answers", "own.jsonl/a.jsonl"], "own.jsonl is no folder; name another file"),
-        (["--answers", "a", "--answer_rows", "a"], "--answer_rows a: --answers writes there"),
-        (["--answers", "-"], "--answers -: only --json prints on standard output; name a file"),
-        (["--answers", "--answer_rows", "-", "--json", "-"], "--answer_rows -: only --json prints"),
+        (["--answers", "own.jsonl"], "--answers own.jsonl: is the input of --jsonl; name another file"),
+        (["--answers", "script.jsonl"], "--answers script.jsonl: is the input of --llm_model"),
+        (["--answers", "own.jsonl/a.jsonl"], "own.jsonl is not a folder; name another file"),
+        (["--answers", "a", "--answer_rows", "a"], "--answer_rows a: is also the output of --answers"),
+        (["--answers", "-"], "--answers -: only --json can print to standard output; name a file"),
+        (["--answers", "--answer_rows", "-", "--json", "-"], "--answer_rows -: only --json can print"),
     ],
 )
 def test_output_paths_are_looked_at_before_anything_is_paid(

@@ -108,7 +108,7 @@ def test_questions_on_standard_input_one_of_which_finds_nothing(find, monkeypatc
     found = find("--questions", "-", "--retriever", "bm25", *SENTENCES, question=None)
     assert found.code == 0
     assert found.out.splitlines()[:2] == [QUESTION, " 1  notes/diary.txt:1"]
-    assert found.out.split("\n\n")[1].startswith("zebra\nnone of 5 passages shares a word with the question: ask in")
+    assert found.out.split("\n\n")[1].startswith("zebra\nnone of 5 passages shares a word with the question; use")
 
 
 LONG = "milk " * 20
@@ -201,8 +201,8 @@ def test_passages_beyond_the_window_are_told(find):
     found = find("--max_tokens", "200")
     assert found.code == 0
     assert found.err == (
-        "2 of 2 passages are longer than the encoder reads; only their beginning was searched by meaning (--max_tokens "
-        "cuts smaller ones)\n"
+        "2 of 2 passages are longer than the encoder reads; only their beginning was searched by meaning; --max_tokens "
+        "cuts smaller ones\n"
     )
 
 

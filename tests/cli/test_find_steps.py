@@ -101,10 +101,18 @@ def test_tokens_of_text_towers_count_every_state(tmp_path, files, save_untrained
             1,
             "--num_steps 4: 3 sentences cannot give 4 picks; lower --num_steps",
         ),
-        (["RUN", QUESTION], 2, "is a run: name the files or folders to search between it and the question"),
-        (["RUN", "diary.txt", QUESTION, "--retriever", "dense"], 2, "is a run, and --retriever names dense: leave one"),
-        (["RUN", "diary.txt", QUESTION, "--top_k", "3"], 2, "--top_k: belongs to hybrid, dense, bm25; a run picks"),
-        (["RUN", "diary.txt", QUESTION, "--model", "minilm"], 2, "--model: belongs to hybrid, dense, bm25; a run has"),
+        (["RUN", QUESTION], 2, "is a run; give the files or folders to search between it and the question"),
+        (
+            ["RUN", "diary.txt", QUESTION, "--retriever", "dense"],
+            2,
+            "is a run, but --retriever names dense; use only one",
+        ),
+        (["RUN", "diary.txt", QUESTION, "--top_k", "3"], 2, "--top_k: works only with --retriever hybrid,"),
+        (
+            ["RUN", "diary.txt", QUESTION, "--model", "minilm"],
+            2,
+            "--model: works only with --retriever hybrid,",
+        ),
     ],
 )
 def test_refusals(run, files, tmp_path, capsys, argv, code, message):

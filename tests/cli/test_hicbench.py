@@ -34,7 +34,7 @@ def all_sentences(_):
 def test_a_benchmark_is_built(build, tmp_path):
     code, out, err = build("--num_two", "1", evidence=all_sentences)
     assert code == 0 and not out
-    assert "1 documents, 3 questions tried, 3 kept (2 T1, 1 T2), rejected: none, 0 answers not readable, " in err
+    assert "1 documents, 3 questions tried, 3 kept (2 T1, 1 T2), rejected: none, 0 unreadable answers, " in err
     rows = [json.loads(line) for line in (tmp_path / "bench" / "questions.jsonl").read_text().splitlines()]
     text = (tmp_path / "bench" / "documents" / "0000.txt").read_text()
     assert [row["type"] for row in rows] == ["T1", "T1", "T2"]

@@ -41,9 +41,9 @@ def index(tmp_path, monkeypatch, command, encoder):
 
 def test_build_info_add_remove(index, encoder):
     code, out, err = index("build", "i", "notes", "--model", encoder, "--strategy", "fixed")
-    assert (code, out) == (0, "2 documents read, 0 as they were, 0 removed, 0 failed; 2 of 2 chunks embedded\n"), err
+    assert (code, out) == (0, "2 documents read, 0 unchanged, 0 removed, 0 failed; 2 of 2 chunks embedded\n"), err
     write_notes("more", c="It rained all day.")
-    assert index("add", "i", "more")[1].startswith("1 document read, 0 as they were, 0 removed")
+    assert index("add", "i", "more")[1].startswith("1 document read, 0 unchanged, 0 removed")
     code, out, _ = index("info", "i", "--verify")
     lines = out.splitlines()
     assert code == 0 and lines[0].startswith("i: 3 documents, 3 chunks, ")
@@ -51,7 +51,7 @@ def test_build_info_add_remove(index, encoder):
     assert lines[2:] == [
         "chunks    --strategy fixed --max_tokens 200; 0 longer than the encoder reads",
         "notes     0 by mentions; left out: none",
-        "verified  every document is what was written",
+        "verified  every document matches its hash",
     ]
     assert index("remove", "i", "more/c.md", "notes/b.md")[1] == "removed 2 documents\n"
     told = json.loads(index("info", "i", "--json")[1])
@@ -65,7 +65,7 @@ def test_runs_on_one_encoder_share_an_index_and_others_are_refused(index, save_u
     save_untrained("two", env=EnvConfig(num_steps=2))
     save_untrained("text", mode="text")
     code, out, err = index("build", "i", "notes", "--retriever", "one")
-    assert (code, out) == (0, "2 documents read, 0 as they were, 0 removed, 0 failed; 2 of 2 chunks embedded\n"), err
+    assert (code, out) == (0, "2 documents read, 0 unchanged, 0 removed, 0 failed; 2 of 2 chunks embedded\n"), err
     settings, corpus = read_settings("i"), load_index("i")
     question = "Where is the milk?"
     for run in ("one", "two"):
@@ -111,7 +111,7 @@ def test_bad_files_are_named_and_stop_no_other(index, encoder):
     Path("notes/table.csv").write_text("1")
     with pytest.warns(UserWarning, match=r"did not read 1 file of other types \(1 .csv\)"):
         code, out, err = index("build", "i", "notes", "--model", encoder)
-    assert code == 0 and out.startswith("2 documents read, 0 as they were, 0 removed, 1 failed")
+    assert code == 0 and out.startswith("2 documents read, 0 unchanged, 0 removed, 1 failed")
     assert "1 file could not be read:\n  notes/bad.md: not UTF-8 at byte 0" in err
     Path("notes/table.csv").unlink()
     assert index("build", "i", "notes", "notes/bad.md", "--json")[0] == 1  # it was named
@@ -123,11 +123,11 @@ def test_a_document_whose_file_became_bad_is_kept_and_told(index, encoder, capsy
     Path("notes/a.md").write_text("")
     code, out, err = index("build", "i", "notes")
     assert (code, out) == (
-        1, "0 documents read, 1 as they were, 0 removed, 1 failed, 1 kept as before; 0 of 0 chunks embedded\n"
+        1, "0 documents read, 1 unchanged, 0 removed, 1 failed, 1 kept; 0 of 0 chunks embedded\n"
     )  # fmt: skip
-    assert "1 document kept as before, as file or folder cannot be read (`qrag index remove` takes out what" in err
+    assert "1 document kept, because the file or folder cannot be read (`qrag index remove` removes" in err
     assert "  notes/a.md: empty document; leave this file out" in err
-    assert "failed    notes/a.md: kept as before; empty document" in index("info", "i")[1]
+    assert "failed    notes/a.md: old version kept; empty document" in index("info", "i")[1]
     told = json.loads(index("info", "i", "--json")[1])
     assert (told["kept"], told["num_documents"]) == (["notes/a.md"], 2)
     assert main(["find", "i", "Who has the key?", "--retriever", "bm25"]) == 0
@@ -140,7 +140,7 @@ def test_a_document_whose_file_became_bad_is_kept_and_told(index, encoder, capsy
 def test_the_encoding_that_a_document_was_read_in_needs_no_second_naming(index, encoder):
     Path("notes/a.md").write_bytes("Das Caf\u00e9.".encode("latin-1"))
     assert index("build", "i", "notes/a.md", "--model", encoder, "--encoding", "latin-1")[0] == 0
-    assert index("build", "i", "notes/a.md")[1].startswith("0 documents read, 1 as they were")
+    assert index("build", "i", "notes/a.md")[1].startswith("0 documents read, 1 unchanged")
     code, out, err = index("add", "i", "notes/a.md", "--encoding", "nope")
     assert (code, out) == (2, "") and "encoding 'nope': Python knows no text encoding of that name" in err
 
@@ -168,9 +168,9 @@ def test_damage_is_exit_code_one(index, encoder):
     path.write_bytes(path.read_bytes().replace(b"Mary has the key.", b"Mary had the key."))
     code, out, err = index("info", "i", "--verify")
     assert (code, out.splitlines()[-1]) == (1, "damaged   notes/a.md")
-    assert "i: damaged: notes/a.md; `qrag index add i PATHS...` reads that again and keeps the rest" in err
+    assert "i: damaged: notes/a.md; repair it with `qrag index add i PATHS...`" in err
     code, out, err = index("add", "i", "notes")
-    assert code == 0 and "1 document mended: notes/a.md" in err and out.startswith("1 document read, 1 as they were")
+    assert code == 0 and "1 document repaired: notes/a.md" in err and out.startswith("1 document read, 1 unchanged")
 
 
 def test_an_index_in_its_own_folder_is_left_out(index, encoder):
@@ -178,7 +178,7 @@ def test_an_index_in_its_own_folder_is_left_out(index, encoder):
     Path("notes/i/readme.md").write_text("No note.")
     _, out, err = index("build", "notes/i", "notes")
     assert "note: notes/i lies in what is read, and is left out itself" in err
-    assert out.startswith("0 documents read, 2 as they were")
+    assert out.startswith("0 documents read, 2 unchanged")
 
 
 def test_the_names_that_a_refusal_points_to_are_there(index, encoder):
@@ -191,11 +191,11 @@ def test_the_names_that_a_refusal_points_to_are_there(index, encoder):
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ("build i", "qrag index build: give at least one file or folder behind i"),
-        ("info i notes", "notes: qrag index info takes INDEX and no path"),
-        ("info i --model m", "--model: belongs to build and add, not to info; leave it out"),
-        ("add i notes --shard 1", "--shard: belongs to build, not to add"),
-        ("build i notes --shard 0", "--num_shards, --shard: give both, or none"),
+        ("build i", "qrag index build: give at least one file or folder after i"),
+        ("info i notes", "notes: qrag index info takes no paths"),
+        ("info i --model m", "--model: works only with build and add, not with info; leave it out"),
+        ("add i notes --shard 1", "--shard: works only with build, not with add"),
+        ("build i notes --shard 0", "--num_shards, --shard: give both or neither"),
         ("build i notes --retriever r --strategy fixed", "--strategy: not with --retriever: a run reads sentences"),
         ("add i notes", "i: not an index (no such folder)"),
         ("remove i notes", "i: not an index (no such folder)"),

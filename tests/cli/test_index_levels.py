@@ -88,9 +88,9 @@ def test_a_tagger_finds_the_sections_of_an_index(qrag):
     assert [corpus.nodes[node].level for node in corpus.nodes_of("notes/b.md")] == [0, 1, 1, 1]
     _, out, _ = qrag("index", "info", "i")
     assert "--strategy levels --max_tokens 200 --points tagger --parents best_child" in out
-    assert qrag("index", "add", "i", "notes")[1].startswith("0 documents read, 2 as they were")
+    assert qrag("index", "add", "i", "notes")[1].startswith("0 documents read, 2 unchanged")
     write_notes("notes", c="It rained. John has the key.")
-    assert qrag("index", "add", "i", "notes")[1].startswith("1 document read, 2 as they were")
+    assert qrag("index", "add", "i", "notes")[1].startswith("1 document read, 2 unchanged")
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_a_language_model_plans(qrag, tmp_path):
     (tmp_path / "script.jsonl").write_text('{"answer": "no plan"}\n')
     code, out, err = qrag("ask", "i", QUESTION, *flags)
     assert json.loads(out)["levels"] == "document:sentence" and "levels: no plan (" in err
-    assert "--planner llm: a language model plans" in refused(
+    assert "--planner llm: needs a language model" in refused(
         qrag, "ask", "i", QUESTION, "--planner", "llm", "--no_llm"
     )
 
@@ -211,9 +211,12 @@ def test_a_language_model_plans(qrag, tmp_path):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("ask", "i", QUESTION, "--planner", "router"), "--planner router: name a run of `qrag train router`"),
-        (("ask", "i", QUESTION, "--planner", "constant", "--router", "r"), "--router: belongs to --planner router"),
-        (("ask", "i", QUESTION, "--levels", "section", "--router", "r"), "the router plans the levels"),
+        (("ask", "i", QUESTION, "--planner", "router"), "--planner router: give a run of `qrag train router`"),
+        (
+            ("ask", "i", QUESTION, "--planner", "constant", "--router", "r"),
+            "--router: works only with --planner router",
+        ),
+        (("ask", "i", QUESTION, "--levels", "section", "--router", "r"), "--planner router chooses the levels"),
         (("ask", "i", QUESTION, "--router", "nowhere"), "--router nowhere: no such folder"),
         (("find", "i", QUESTION, "--max_tokens", "8"), "--max_tokens: applies only to files; i is an index"),
         (("find", "notes", QUESTION, "--points", "rule"), "--points: belongs to --strategy hierarchy or levels"),
@@ -221,7 +224,7 @@ def test_a_language_model_plans(qrag, tmp_path):
             ("index", "build", "j", "notes", "--strategy", "hierarchy", "--parents", "mean"),
             "belongs to --strategy levels",
         ),
-        (("index", "info", "i", "--points", "rule"), "--points: belongs to build and add"),
+        (("index", "info", "i", "--points", "rule"), "--points: works only with build and add"),
     ],
 )
 def test_what_is_asked_wrongly_is_refused(qrag, argv, message):

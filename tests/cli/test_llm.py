@@ -51,12 +51,12 @@ def test_what_is_printed():
     assert text.splitlines() == [
         "mine.gguf: 135 million parameters, file, cpu",
         "load      3.2 s; the first rounds took 18.0 s longer (compiling)",
-        "memory    0.70 GB when it is loaded, 1.20 GB at most, above Python and JAX",
+        "memory    0.70 GB after loading, 1.20 GB at most, without Python and JAX",
         "speed     tokens/s of all rows, median of 3 (range); prompts of 512, answers of 65 tokens",
         "  1 row   read 128.0 (64.0 to 256.0), write 32.0 (21.3 to 64.0)",
         "  8 rows  read 1,024.0 (512.0 to 2,048.0), write 256.0 (170.7 to 512.0)",
         # 2,500 rounds of 6 seconds
-        "build     20,000 chunks, 8 at once: about 4:10 (hours:minutes), 10,240,000 tokens read, 1,300,000 written",
+        "build     20,000 chunks, 8 at a time: about 4:10 (hours:minutes), 10,240,000 tokens read, 1,300,000 written",
     ]
     assert build_values(one, 3)["seconds"] == 18
     assert "memory" not in _format(Benched("m", "m", "int8", "cpu", 1, 1.0, None, (one,)), 1)

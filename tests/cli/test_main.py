@@ -105,7 +105,7 @@ def test_a_question_that_is_a_path_is_none(verb, tmp_path, capsys):
     with pytest.raises(SystemExit) as caught:
         parsed([*argv, str(tmp_path / "b.md")])
     assert caught.value.code == 2
-    assert "b.md' is a file or folder here, and the last argument is the question" in capsys.readouterr().err
+    assert "b.md' is a file or folder, but the last argument must be the question" in capsys.readouterr().err
     assert parsed([*argv, "b.md?"]).question == "b.md?"
     assert parsed([*argv, "x" * 100_000]).question == "x" * 100_000
 
@@ -133,25 +133,28 @@ def test_a_flag_that_is_like_no_other_is_only_refused(capsys):
     [
         (
             [],
-            "say what to do: find, ask, index, chunk, boundaries, hicbench, study, demo, train, eval, notes, llm",
+            "give a verb: find, ask, index, chunk, boundaries, hicbench, study, demo, train, eval, notes, llm",
         ),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),
         (["demo", "--seed", "-1"], "is not an integer of at least 0"),
         (["train", "--learner.gamma", "0.9"], "unrecognized arguments: --learner.gamma"),
-        (["eval", "RUN", "--hotpot", "a", "--protocol", "fixd"], "'fixd' is no protocol; choose from fixed, threshold"),
+        (
+            ["eval", "RUN", "--hotpot", "a", "--protocol", "fixd"],
+            "'fixd' is not a protocol; choose from fixed, threshold",
+        ),
         (
             ["eval", "RUN", "--hotpot", "a", "--protocol", "fixed,fixed"],
-            "'fixed,fixed' has one twice",
+            "'fixed,fixed' contains 'fixed' twice",
         ),
         (["eval", "RUN", "--babi", "a", "--num_chunks", "50,x"], "'x' is not an integer of at least 1"),
-        (["eval", "RUN", "--babi", "a", "--methods", "bm52"], "'bm52' is no method; choose from trained, untrained"),
-        (["find", "question"], "give at least one file or folder, and the question last"),
+        (["eval", "RUN", "--babi", "a", "--methods", "bm52"], "'bm52' is not a method; choose from trained, untrained"),
+        (["find", "question"], "give at least one file or folder, then the question"),
         (["ask", "a.txt", "q", "--temperature", "nan"], "'nan' is not a number of at least 0"),
-        (["ask", "a.txt", "q", "--deadline", "0"], "'0': more than 0 seconds are needed"),
-        (["fit"], "say first which: qrag train retriever|tagger|compressor|router"),
-        (["fit", "taggr", "notes"], "say first which: qrag train retriever"),
-        (["fit", "--seed", "1", "tagger", "notes", "--out", "run"], "say first which: qrag train retriever"),
+        (["ask", "a.txt", "q", "--deadline", "0"], "'0' is not a number of seconds above 0"),
+        (["fit"], "give the kind first: qrag train retriever|tagger|compressor|router"),
+        (["fit", "taggr", "notes"], "give the kind first: qrag train retriever"),
+        (["fit", "--seed", "1", "tagger", "notes", "--out", "run"], "give the kind first: qrag train retriever"),
     ],
 )
 def test_wrong_usage_exits_2_with_a_reason(argv, message, capsys):
@@ -185,16 +188,16 @@ def test_an_older_name_of_a_flag_is_taken_and_said(capsys):
     verb = Verb("does it", "  qrag do", "--new M  a number", lambda args: 0, renamed={"--old": "--new"})
     for argv in (["--old", "3"], ["--old=3"], ["--new=3"]):
         assert read(argv, "qrag do", verb)[1] == {"new": "3"}
-    assert capsys.readouterr().err == 2 * "note: --old is called --new now\n"
+    assert capsys.readouterr().err == 2 * "note: --old is now called --new\n"
     with pytest.raises(SystemExit):
         read(["--old", "3", "--new", "4"], "qrag do", verb)
-    assert "given twice: --old is its older name" in capsys.readouterr().err
+    assert "given twice; --old is its old name" in capsys.readouterr().err
 
 
 def test_an_older_name_of_a_verb_is_taken_and_said(capsys):
     words = ["tagger", "notes", "--out", "run", "--view", "plain"]
     assert vars(parsed(["fit", *words])) == vars(parsed(["train", *words]))
-    assert capsys.readouterr().err == "note: qrag fit is called qrag train now\n"
+    assert capsys.readouterr().err == "note: qrag fit is now called qrag train\n"
 
 
 def test_the_help_of_every_verb_is_short(monkeypatch):
@@ -364,7 +367,4 @@ def test_an_empty_value_is_no_choice(flag, capsys):
 
 def test_a_zero_byte_is_refused(capsys):
     assert main(["chunk", "n\0ul"]) == 2
-    assert (
-        capsys.readouterr().err
-        == "qrag: error: 'n\\x00ul': a zero byte, which no name of a file and no value can hold\n"
-    )
+    assert capsys.readouterr().err == "qrag: error: 'n\\x00ul': contains a zero byte; remove it\n"

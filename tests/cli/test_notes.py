@@ -84,14 +84,14 @@ def test_chunks_that_their_notes_take_beyond_the_window_are_told(evaluate, monke
     monkeypatch.setattr(embedder, "make_embedder", partial(embedder.make_embedder, window=8))
     code, _, err = evaluate(*flags)
     assert code == 0
-    told = "chunks with notes in them that are longer than the encoder's 8 tokens, a question: insert 1.0 of 1.0 (100% "
+    told = "chunks with notes longer than the encoder's 8 tokens, for each question: insert 1.0 of 1.0 (100% "
     assert f"{told}of questions)\n" in err
 
 
 def test_a_k_below_the_number_of_gold_chunks_is_told(evaluate):
     code, out, _ = evaluate("--hotpot", "dev.json", "--modes", "none", "--k", "1,2")
     assert code == 0 and out.splitlines()[-1].endswith(
-        "; all gold is at most .000 at k = 1, as the other questions have more gold chunks"
+        "; all gold can be at most .000 at k = 1, because the other questions have more gold chunks"
     )
 
 
@@ -158,7 +158,7 @@ def script(tmp_path):
 
 def test_notes_by_a_language_model(evaluate, script):
     flags = ["--reader", "llm", "--num_questions_a_chunk", "2", "--modes", "none,best_of", "--k", "2", "--json", "-"]
-    for paid in ("6 calls now and 0 of the journal", "0 calls now and 6 of the journal"):
+    for paid in ("6 new calls and 0 from the journal", "0 new calls and 6 from the journal"):
         code, out, err = evaluate(*script, *flags)
         assert code == 0, err
         assert {(row["reader"], row["n_notes"], row["cross_chunk_share"]) for row in json.loads(out)} == {("llm", 1, 0)}
@@ -185,28 +185,28 @@ def test_statements_by_a_language_model(evaluate, script):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--hotpot", "dev.json", "--filler", "stories"], "--filler: belongs to --babi"),
-        (["--babi", "qa2.txt", "--distractors", "more.json"], "--distractors: stories are hidden in --filler"),
-        (["--hotpot", "dev.json", "--json", "./dev.json"], "--json ./dev.json: is what --hotpot reads; name"),
+        (["--hotpot", "dev.json", "--filler", "stories"], "--filler: works only with --babi"),
+        (["--babi", "qa2.txt", "--distractors", "more.json"], "--distractors: does not work with --babi"),
+        (["--hotpot", "dev.json", "--json", "./dev.json"], "--json ./dev.json: is the input of --hotpot; name"),
         (
             ["--hotpot", "dev.json", "--reader", "llm", "--journal", "j", "--json", "j"],
-            "--json j: is what --journal reads; name another",
+            "--json j: is the input of --journal; name another",
         ),
-        (["--hotpot", "dev.json", "--temperature", "1"], "--temperature: belongs to --reader llm or propositions"),
-        (["--hotpot", "dev.json", "--reader", "scripted"], "--reader scripted: reads bAbI stories alone"),
-        (["--hotpot", "dev.json", "--wrong_share", ".2"], "--wrong_share: belongs to --babi"),
-        (["--babi", "qa2.txt", "--wrong_share", "1.2"], "--wrong_share 1.2: a share of the answers, from 0 to 1"),
+        (["--hotpot", "dev.json", "--temperature", "1"], "--temperature: works only with --reader llm or propositions"),
+        (["--hotpot", "dev.json", "--reader", "scripted"], "--reader scripted: reads only bAbI stories"),
+        (["--hotpot", "dev.json", "--wrong_share", ".2"], "--wrong_share: works only with --babi"),
+        (["--babi", "qa2.txt", "--wrong_share", "1.2"], "--wrong_share 1.2: must lie in [0, 1]"),
         (
             ["--babi", "qa2.txt", "--reader", "mentions", "--wrong_share", ".2"],
-            "--wrong_share: belongs to --reader scri",
+            "--wrong_share: works only with --reader scri",
         ),
         (
             ["--hotpot", "dev.json", "--reader", "propositions", "--num_questions_a_chunk", "3"],
-            "--num_questions_a_chunk: belongs to --reader llm, not to propositions",
+            "--num_questions_a_chunk: works only with --reader llm, not with propositions",
         ),
         (
             ["--hotpot", "dev.json", "--reader", "llm", "--tokens_per_second", "3"],
-            "--tokens_per_second: two numbers above 0",
+            "--tokens_per_second: give two numbers",
         ),
     ],
 )

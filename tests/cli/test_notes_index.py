@@ -88,14 +88,14 @@ def test_export_has_a_line_a_note_and_pairs_have_both_chunks(qrag):
 @pytest.mark.parametrize(
     "argv, message",
     [
-        (("list",), "qrag notes list: give the folder of an index behind it"),
-        (("list", "i", "--pairs"), "--pairs: not of list; export prints JSON Lines"),
-        (("export", "i", "--json"), "--json: not of export"),
-        (("export", "i", "--reader", "mentions"), "--reader: belongs to eval, not to export"),
-        (("list", "i", "--estimate"), "--estimate: belongs to eval, not to list"),
-        (("list", "i", "--json", "i/catalogue.sqlite"), "--json i/catalogue.sqlite: is in the index i; name a file"),
-        (("export", "i", "--llm", "scripted"), "--llm: belongs to eval, not to export"),
-        (("eval", "i", "--hotpot", "x"), "i: belongs to list and export; eval reads a set"),
+        (("list",), "qrag notes list: give the folder of an index"),
+        (("list", "i", "--pairs"), "--pairs: does not work with list"),
+        (("export", "i", "--json"), "--json: does not work with export"),
+        (("export", "i", "--reader", "mentions"), "--reader: works only with eval, not with export"),
+        (("list", "i", "--estimate"), "--estimate: works only with eval, not with list"),
+        (("list", "i", "--json", "i/catalogue.sqlite"), "--json i/catalogue.sqlite: is inside the index i; name a file"),
+        (("export", "i", "--llm", "scripted"), "--llm: works only with eval, not with export"),
+        (("eval", "i", "--hotpot", "x"), "i: works only with list and export; give eval a set"),
         (("eval",), "qrag notes eval: give one of --hotpot FILE"),
     ],
 )
@@ -122,20 +122,20 @@ def model(qrag):
 
 def test_a_language_model_writes_the_notes_and_is_paid_once(qrag, model):
     code, out, err = qrag("index", "add", "i", "notes", "--notes", "llm", *model, "--estimate")
-    assert code == 0 and out.startswith("at most 21 calls of the language model, ") and "nothing is asked" in out
+    assert code == 0 and out.startswith("at most 21 calls of the language model, ") and "nothing was asked" in out
     assert "1 by mentions" in qrag("index", "info", "i")[1] and found(qrag)  # whose notes are what they were
     code, out, err = qrag("index", "add", "i", "notes", "--notes", "llm", *model)
-    assert code == 0 and "6 calls now and 0 of the journal" in err
+    assert code == 0 and "6 new calls and 0 from the journal" in err
     assert out.endswith("0 of 0 chunks embedded; 1 note, 2 embedded\n")
     (note,) = json.loads(qrag("notes", "list", "i", "--json")[1])["notes"]
     assert note["question"] == "Where was Ann Lee born?" and note["evidence"]["text"] == LEE
     # A document more: its own question is asked, and what it may answer; of the others nothing.
     write_notes("notes", more="Nobody was there.")
     code, out, err = qrag("index", "add", "i", "notes", *model)
-    assert code == 0 and "2 calls now and 6 of the journal" in err
+    assert code == 0 and "2 new calls and 6 from the journal" in err
     Path("notes/more.md").unlink()
     code, out, err = qrag("index", "remove", "i", "notes/more.md", *model)
-    assert code == 0 and "0 calls now and 6 of the journal" in err
+    assert code == 0 and "0 new calls and 6 from the journal" in err
     # The note is found, shown apart from the passage, and cited by what it was read from.
     reply = json.dumps({"answer": "In Graz [4]."})
     Path("reply.jsonl").write_text(reply)
@@ -158,21 +158,27 @@ def test_another_language_model_is_not_taken_unasked(qrag, model):
 def test_what_failed_is_asked_for_again_and_nothing_else(qrag, model):
     Path("script.jsonl").write_text("\n".join(map(json.dumps, [SCRIPT[0], FAILS, SCRIPT[2]])))
     code, out, err = qrag("index", "add", "i", "notes", "--notes", "llm", *model)
-    assert code == 0 and "0 notes, 6 calls now" in err and "1 calls failed" in err
+    assert code == 0 and "0 notes, 6 new calls" in err and "1 calls failed" in err
     told = json.loads(qrag("index", "info", "i", "--json")[1])["notes"]
     assert told["is_current"] and told["left_out"]["call failed"] == 1
     Path("script.jsonl").write_text("\n".join(map(json.dumps, SCRIPT)))
     code, out, err = qrag("index", "add", "i", "notes", *model)
-    assert code == 0 and "1 notes, 6 calls now" in err and "failed" not in err
+    assert code == 0 and "1 notes, 6 new calls" in err and "failed" not in err
     assert qrag("index", "add", "i", "notes", *model)[2] == ""  # no call failed: nothing is to be done
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("build", "k", "notes", "--notes", "llm", "--num_shards", "2", "--shard", "0"), "--notes llm: not of shards"),
-        (("info", "i", "--llm_model", "x"), "--llm_model: belongs to build, add and remove, not to info"),
-        (("add", "i", "notes", "--notes", "none", "--estimate"), "--estimate: belongs to --notes llm, not to none"),
+        (
+            ("build", "k", "notes", "--notes", "llm", "--num_shards", "2", "--shard", "0"),
+            "--notes llm: does not work with shards",
+        ),
+        (("info", "i", "--llm_model", "x"), "--llm_model: works only with build, add and remove, not with info"),
+        (
+            ("add", "i", "notes", "--notes", "none", "--estimate"),
+            "--estimate: works only with --notes llm, not with none",
+        ),
         (("add", "i", "notes", "--llm", "scripted"), "--llm: belongs to --notes llm, and notes of i are by mentions"),
         (("build", "k", "notes", "--estimate"), "--estimate: belongs to --notes llm, and notes of k are by mentions"),
     ],

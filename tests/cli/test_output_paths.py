@@ -24,9 +24,9 @@ def folders(tmp_path, monkeypatch):
         (["--vectors", "link", "--tests", "vectors/deep/tests.json"], "vectors, which --vectors reads"),
         (["--babi", "b.txt", "--haystack", "hay", "--json", "hay/rows.txt"], "hay, which --haystack reads"),
         (["--jsonl", "q.jsonl", "--answers", "prompts/a.txt", "--prompts", "prompts"], "which --prompts reads"),
-        (["--jsonl", "q.jsonl", "--json", "run/step_3/manifest.json"], "belongs to the run run; name another file"),
-        (["--jsonl", "q.jsonl", "--json", "run/step_3/new.json"], "belongs to the run run"),
-        (["--jsonl", "q.jsonl", "--json", "run/metrics.jsonl"], "belongs to the run run"),
+        (["--jsonl", "q.jsonl", "--json", "run/step_3/manifest.json"], "is a file of the run run; name another file"),
+        (["--jsonl", "q.jsonl", "--json", "run/step_3/new.json"], "is a file of the run run"),
+        (["--jsonl", "q.jsonl", "--json", "run/metrics.jsonl"], "is a file of the run run"),
     ],
 )
 def test_files_in_folders_that_are_read_are_not_written(flags, message):
@@ -35,7 +35,7 @@ def test_files_in_folders_that_are_read_are_not_written(flags, message):
 
 
 def test_a_step_that_is_given_as_the_run_is_not_written_into():
-    with pytest.raises(UsageError, match="belongs to the run run/step_3"):
+    with pytest.raises(UsageError, match="is a file of the run run/step_3"):
         check_outputs(parse(["eval", "run/step_3", "--jsonl", "q", "--json", "run/step_3/rows.json"]).values)
 
 

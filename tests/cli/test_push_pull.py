@@ -134,7 +134,7 @@ def test_round_trip(tmp_path, run, hub, capsys, where):
     assert set(sent) - {".gitattributes"} == set(contents(tmp_path / "run")) | {"README.md"}
     assert main(["pull", where, "out"]) == 0
     captured = capsys.readouterr()
-    assert captured.out == "" and "into out, every file as its manifest says" in captured.err
+    assert captured.out == "" and "into out; all files match the manifest" in captured.err
     assert contents(tmp_path / "out") == {name: sent[name] for name in sent if name != ".gitattributes"}
     check_same(load_retriever("out"), run)
     if where == "alice/qa2":

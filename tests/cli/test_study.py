@@ -100,7 +100,7 @@ def test_your_own_documents_with_nothing_else(study, files):
     assert [row[0] for row in rows] == list(DEFAULT_STRATEGIES)
     assert "too few to choose" in out
     assert err.splitlines()[0] == "notes: 3 questions about 2 documents (179 characters)"
-    assert "notes: 3 questions: the intervals are wide" in err
+    assert "notes: only 3 questions; the intervals are wide" in err
     assert "qrag study runs/study-notes/config.yaml --out OTHER" in err
     written = {path.name for path in (files / "runs/study-notes").iterdir()}
     assert {"table.md", "table.csv", "plot.png", "results.json", "per_query.jsonl", "config.yaml"} <= written
@@ -303,14 +303,14 @@ def test_each_kind_of_warning_is_said_once(capsys):
         warnings.warn("something else", stacklevel=1)
     captured = capsys.readouterr()
     assert captured.out == ""
-    lines = ["0 sentences: cut into windows of 10,000 (said once)", "something else (said once)"]
+    lines = ["0 sentences: cut into windows of 10,000 (shown once)", "something else (shown once)"]
     assert captured.err.splitlines() == lines
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--fill", "merge"), "--fill merge: goes with --budgets"),
+        (("--fill", "merge"), "--fill merge: needs --budgets"),
         (("--budgets", "9,5"), "budgets \\[9, 5\\]: numbers of tokens, at least 1, increasing"),
     ],
 )
@@ -322,7 +322,7 @@ def test_budgets_that_are_none_are_refused(study, flags, message):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--parents", "mean"), "--parents mean: goes with --levels"),
+        (("--parents", "mean"), "--parents mean: needs --levels"),
         (("--levels", "all"), "give budgets too"),
     ],
 )

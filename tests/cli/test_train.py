@@ -126,7 +126,7 @@ def test_a_run_that_holds_questions_out(folder, capsys):
     dev = load_checkpoint("run", groups=()).metadata["dev"]
     assert dev["update"] in (1, 2, 3) and len(dev["fitted_on"]) == dev["num_questions"] == 4
     assert f"held-out questions chose update {dev['update']} (return {dev['return']:.3f})" in err
-    assert f"the threshold {dev['threshold']:.4g} (F1 {dev['fact_f1']:.3f} on the 4 of them)" in err
+    assert f"the threshold {dev['threshold']:.4g} (F1 {dev['fact_f1']:.3f} on 4 questions)" in err
     scored = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()[1:]]
     assert max(line["dev_return"] for line in scored) == dev["return"] and len(scored) == 3
     # The threshold is at hand without --calibrate, and is refused on the questions that it was fitted on.
@@ -280,9 +280,9 @@ def test_runs_without_a_common_update_are_refused(monkeypatch, tmp_path, steps):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--num_processes", "4", "--process_id", "2"], "belong together: give all three"),
-        (["--coordinator", "localhost:1"], "belong together: give all three"),
-        (["--distributed", "--process_id", "1"], "belong together: give all three"),
+        (["--num_processes", "4", "--process_id", "2"], "belong together; give all three"),
+        (["--coordinator", "localhost:1"], "belong together; give all three"),
+        (["--distributed", "--process_id", "1"], "belong together; give all three"),
     ],
 )
 def test_half_given_processes_are_refused(folder, capsys, flags, message):
@@ -317,7 +317,9 @@ def test_a_process_ends_as_stopped_where_another_one_was_told_to(folder, index, 
 
     monkeypatch.setattr(training, "train_together", stopped)
     assert train("--out", "run", *VECTORS) == 143
-    assert "stopped after update 2, saved in run; go on with: qrag train --out run --resume" in capsys.readouterr().err
+    assert (
+        "stopped after update 2, saved in run; continue with: qrag train --out run --resume" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -340,7 +342,7 @@ def test_the_updates_follow_the_number_of_own_questions(folder, no_updates, caps
     assert {member.config.num_updates for member in no_updates.members} == {updates}
     assert (f"num_updates={updates:,}, after the number of questions" in capsys.readouterr().err) == said
     assert main([*own, *argv, "--dry_run"]) == 0
-    assert ("num_updates follows the number of questions" in capsys.readouterr().err) == said
+    assert ("num_updates is not set; with data.task=jsonl it" in capsys.readouterr().err) == said
 
 
 def test_a_run_that_goes_on_keeps_its_updates(folder):
@@ -383,7 +385,7 @@ def test_among_updates_a_second_ctrl_c_ends_the_run_and_a_second_sigterm_does_no
         with pytest.raises(SystemExit) as ended:
             signal.raise_signal(signal.SIGINT)
         assert ended.value.code == 130
-    assert capsys.readouterr().err == "stopping after this update, which is saved; Ctrl-C ends it at once\n"
+    assert capsys.readouterr().err == "stopping after this update, and saving it; press Ctrl-C again to stop now\n"
 
 
 def test_a_signal_while_a_reader_of_messages_waits_breaks_no_message(monkeypatch):

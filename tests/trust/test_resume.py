@@ -176,5 +176,5 @@ def stop(run: Run) -> None:
     assert ended(process) == 128 + signal.SIGTERM, run.log.read_text()
     step = checkpoint_steps(run.folder)[-1]
     assert step == run.last_logged() and step < NUM_UPDATES
-    said = f"stopped after update {step}, saved in {run.folder}; go on with: qrag train --out {run.folder} --resume"
+    said = f"stopped after update {step}, saved in {run.folder}; continue with: qrag train --out {run.folder} --resume"
     assert said in run.log.read_text()
