@@ -118,7 +118,7 @@ def test_refusals():
         ask(["[1]"], chunk=lambda document: [Chunk("i", document.id, ((0, 30),), 1, 1)])
     with pytest.raises(InputError, match="there is no such document"):
         ask(["[1]"], chunk=lambda document: [Chunk("i", "other.txt", ((0, 2),), 1, 1)])
-    with pytest.raises(InputError, match="a failed call has both, an answer neither"):
+    with pytest.raises(InputError, match="a failed call has an error"):
         ask([Generation("", "error")])
     with pytest.raises(InputError, match="has the places"):
         template = PromptTemplate("answer", "", "$question")
@@ -132,7 +132,7 @@ def test_a_generator_that_gives_two_answers_is_refused():
         def generate(self, prompts, *, sampling, finished=None):
             return [Generation("a", "stop"), Generation("b", "stop")]
 
-    with pytest.raises(InputError, match="2 answers to 1 prompt: mend the generator"):
+    with pytest.raises(InputError, match="2 answers to 1 prompt; fix the generator"):
         ask(Two([]))
 
 

@@ -1,5 +1,6 @@
-"""How readers ask a language model about chunks: their texts between marks, failures counted, costs added up.
-An `Estimate` says how much that takes at most, before anything is asked.
+"""Asks a language model about chunks: puts their texts between marks, counts failures, adds up costs.
+
+An `Estimate` is an upper bound of the cost, before anything is asked.
 """
 
 from collections import Counter
@@ -30,18 +31,18 @@ from qrag_jax.types import (
     TextGenerator,
 )
 
-_TOKENS_A_MESSAGE = 8  # that chat templates put around a message, about
+_TOKENS_A_MESSAGE = 8  # roughly what chat templates add to a message
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """At most so much, as long as no answer has to be asked for again; answers of a journal make it less.
+    """An upper bound of the cost, without repeats of unreadable answers. Answers from a journal reduce it.
 
     Attributes:
         num_calls: of the language model.
         prompt_tokens: of all prompts, as they are paid for.
-        new_prompt_tokens: without the beginnings that prompts have in common, which a model that keeps them reads once.
-        completion_tokens: if every answer is as long as it may be; most are far shorter.
+        new_prompt_tokens: without shared beginnings of prompts, which a model with a prefix cache reads once.
+        completion_tokens: if every answer has its full length; most are far shorter.
     """
 
     num_calls: int = 0
@@ -53,44 +54,48 @@ class Estimate:
         return Estimate(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
     def dollars(self, prices: Prices) -> float:
-        """By the prices of the language model."""
+        """The cost in dollars by the prices of the language model."""
         return dollars(Cost(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens), prices)
 
     def seconds(self, read: float, write: float) -> float:
-        """Of a model that reads and writes so many tokens a second (`qrag llm bench`), and keeps beginnings."""
+        """The time for a model with a prefix cache.
+
+        Args:
+            read, write: tokens per second that the model reads and writes (`qrag llm bench`).
+        """
         return self.new_prompt_tokens / read + self.completion_tokens / write
 
 
 def prompt_tokens(prompt: Sequence[Message], count: CountTokens) -> int:
-    """Tokens of a conversation: of its texts, and about those of the chat template."""
+    """Tokens of a conversation: those of its texts, plus an estimate for the chat template."""
     return sum(count(message.content) + _TOKENS_A_MESSAGE for message in prompt)
 
 
-# Why there is nothing of a call.
+# Reasons why a call has no value.
 CALL_FAILED = "call failed"
 UNREADABLE = "answer not readable"
-_MARK = "chunk"  # one mark for all chunks that do not hold it, so that prompts begin alike up to the chunk
-_AT_ONCE = 2048  # prompts that are held: each has the text of its chunk in it
+_MARK = "chunk"  # the same mark for all chunks without it, so prompts share their beginning up to the chunk
+_AT_ONCE = 2048  # prompts in memory at a time; each contains the text of its chunk
 _ERRORS_KEPT = 5
 
-# (stage, prompts done, of, the last answer), as of `cli.progress.Progress.answered`.
+# (stage, prompts done, total, the last answer), as in `cli.progress.Progress.answered`.
 Progressed = Callable[[str, int, int, Generation | None], None]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What reading the notes of some chunks took.
+    """The cost and result of calls to a language model.
 
     Attributes:
-        num_chunks: that were read.
-        num_questions: different ones that they ask; 0 of statements.
-        num_pairs: of chunk and question that were to be answered; likewise.
-        num_notes: that were kept.
-        num_calls: made now.
-        num_from_journal: answers that were paid for earlier.
+        num_chunks: chunks read.
+        num_questions: distinct questions of the chunks; 0 for statements.
+        num_pairs: pairs of chunk and question to answer; 0 for statements.
+        num_notes: notes kept.
+        num_calls: new calls.
+        num_from_journal: answers from the journal.
         num_failed: prompts whose call failed.
-        prompt_tokens, completion_tokens: of the calls made now, failed ones among them.
-        errors: the first few different reasons why a prompt has no answer.
+        prompt_tokens, completion_tokens: of the new calls, including failed ones.
+        errors: the first few distinct reasons why a prompt has no answer.
     """
 
     num_chunks: int = 0
@@ -110,10 +115,11 @@ class Reading:
 
 
 def reading_of(answers: Sequence[Generation], error: str | None) -> Reading:
-    """The cost and outcome of one prompt: every answer is paid for, and the last one counts.
+    """The cost and outcome of one prompt. All answers are paid for; the last one decides the outcome.
 
     Args:
-        error: why the prompt has no answer; None where it has one.
+        answers: all answers to the prompt.
+        error: why the prompt has no value; None if it has one.
     """
     paid = [answer for answer in answers if not answer.from_journal]
     return Reading(
@@ -127,11 +133,11 @@ def reading_of(answers: Sequence[Generation], error: str | None) -> Reading:
 
 
 class Estimated(Exception):
-    """Raised in place of asking a language model, where only the estimate is wanted.
+    """Raised instead of asking a language model, if only the estimate is requested.
 
     Attributes:
-        name: of what would ask it.
-        estimate: what that takes at most.
+        name: of the reader or source that would ask it.
+        estimate: the upper bound of its cost.
     """
 
     def __init__(self, name: str, estimate: Estimate) -> None:
@@ -141,15 +147,19 @@ class Estimated(Exception):
 
 @runtime_checkable
 class AnswerForm(Protocol):
-    """The form of an answer: a grammar of it, and what reads it."""
+    """The form of an answer: its grammar and its parser."""
 
     @property
     def grammar(self) -> Grammar:
-        """What a model is held to that takes grammars."""
+        """The grammar for models that support grammars."""
         ...
 
     def read(self, text: str) -> Any:
-        """The value of an answer; raises InputError, with a reason that the model can be told, where there is none."""
+        """Parses an answer.
+
+        Raises:
+            InputError: there is no value; the message is a reason for the model.
+        """
         ...
 
 
@@ -158,8 +168,8 @@ class Form:
     """The form of an answer in JSON.
 
     Attributes:
-        wanted: what a model is held to that takes grammars.
-        readable: what is read from one that does not: nothing that can be used has to be paid for twice.
+        wanted: schema of the grammar, for models that support grammars.
+        readable: schema of the parser. It is more tolerant, so no usable answer is asked for again.
     """
 
     wanted: Schema
@@ -167,17 +177,17 @@ class Form:
 
     @property
     def grammar(self) -> Grammar:
-        """That of `wanted`."""
+        """The grammar of `wanted`."""
         return schema_grammar(self.wanted)
 
     def read(self, text: str) -> Any:
-        """The value of an answer, as `parse_json` by `readable`."""
+        """Parses an answer by `readable`; see `parse_json`."""
         return parse_json(text, self.readable)
 
 
 @dataclass(frozen=True)
 class ChunkText:
-    """A chunk, the text of its document, and what it says."""
+    """A chunk, the text of its document, and its own text."""
 
     chunk: Chunk
     document: str
@@ -186,16 +196,16 @@ class ChunkText:
 
 @dataclass
 class Desk:
-    """Where a reader asks its model, and what became of that.
+    """Asks a model for a reader, and records costs and failures.
 
     Attributes:
-        generator: of the answers.
-        sampling: of all calls, but for their `max_tokens`.
-        max_asks: calls a prompt, at most (`ask_structured`).
+        generator: gives the answers.
+        sampling: of all calls, except `max_tokens`.
+        max_asks: most calls for a prompt (`ask_structured`).
         again: the message that asks again.
-        progress: told of every prompt that is settled.
-        left_out: what is no note, by reason.
-        reading: what the calls took so far.
+        progress: called for every finished prompt.
+        left_out: number of answers that give no note, by reason.
+        reading: the cost of the calls so far.
     """
 
     generator: TextGenerator
@@ -208,11 +218,11 @@ class Desk:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """The number of answers that are no note, by reason; reasons that did not occur are left out."""
+        """The number of answers that give no note, by reason, without reasons that did not occur."""
         return {reason: number for reason, number in self.left_out.items() if number}
 
     def kept(self, found: Iterable[Note | str]) -> Iterator[Note]:
-        """The notes among these; in place of one that is none stands the reason, which is counted."""
+        """The notes among these; counts the others, which are reasons."""
         for one in found:
             if isinstance(one, Note):
                 yield one
@@ -227,11 +237,17 @@ class Desk:
         form: AnswerForm,
         max_tokens: int,
     ) -> Iterator[Any]:
-        """The value of every answer, in order; None where there is none, which is counted in `left_out`.
+        """The value of every answer, in order, or None; values that are None are counted in `left_out`.
 
         Args:
-            stage: what `progress` is told.
-            prompts: conversations; made as they are needed, and asked `_AT_ONCE` at a time.
+            stage: name for `progress`.
+            prompts: conversations; taken as needed, and asked `_AT_ONCE` at a time.
+            num_prompts: their number.
+            form: of the answers.
+            max_tokens: most tokens of an answer.
+
+        Raises:
+            InputError: all calls failed.
         """
         failed_before = self.reading.num_failed
         for place, outcome in enumerate(self.outcomes(stage, prompts, num_prompts, form, max_tokens), start=1):
@@ -250,13 +266,13 @@ class Desk:
         form: AnswerForm,
         max_tokens: int,
     ) -> Iterator[Structured[Any]]:
-        """As `ask`, what became of every prompt, also where every call has failed."""
+        """The outcome of every prompt; as `ask`, but without an error if all calls failed."""
         waiting, done, stopped = iter(prompts), 0, None
         while part := list(islice(waiting, _AT_ONCE)):
             if stopped is None:
                 found = self._ask(part, form, max_tokens, partial(self._hear, stage, done, num_prompts))
                 stopped = not_asked(outcome.generations[-1] for outcome in found)
-            else:  # a call has shown that all would fail alike
+            else:  # a fatal error: all calls would fail
                 found = [Structured(None, stopped.error, 0, False, (stopped,))] * len(part)
                 self.left_out[CALL_FAILED] += len(part)
                 self.reading += Reading(num_failed=len(part))
@@ -292,18 +308,22 @@ class Desk:
 
 
 def chunk_texts(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[ChunkText]:
-    """The texts of chunks; lone surrogates as U+FFFD, one character for one."""
+    """The texts of chunks, with each lone surrogate replaced by U+FFFD.
+
+    Raises:
+        InputError: a chunk's document is not among the documents.
+    """
     by_id = {document.id: document.text for document in documents}
     found = []
     for place, chunk in enumerate(chunks):
         text = by_id.get(chunk.document_id)
         if text is None:
-            raise InputError(f"chunk {place}: of {chunk.document_id!r}, which is not among the documents; give it too")
+            raise InputError(f"chunk {place}: its document {chunk.document_id!r} is missing; give it too")
         found.append(ChunkText(chunk, text, readable(chunk_text(text, chunk.spans))))
     return found
 
 
 def chunk_prompt(template: PromptTemplate, text: str, **values: str) -> tuple[Message, ...]:
-    """The conversation about a chunk, which stands as data between marks ($mark, $passage) in front of all else."""
+    """The conversation about a chunk. The chunk is between marks ($mark, $passage)."""
     mark, passage = fence([text], _MARK, beside=list(values.values()))
     return template.fill(mark=mark, passage=passage, **values)

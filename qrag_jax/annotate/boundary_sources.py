@@ -1,4 +1,4 @@
-"""Sources of boundaries (points) of documents, by their names in `names.BOUNDARY_SOURCES`."""
+"""Sources of boundaries, by their names in `names.BOUNDARY_SOURCES`. A `Point` is a boundary with its level."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,22 +33,22 @@ from qrag_jax.types import CountTokens, Encoder, UsageError
 if TYPE_CHECKING:  # it imports JAX, and most sources read no vectors
     from qrag_jax.models.encoder.embedder import TextEmbedder
 
-_PROMPT_TOKENS = 1_000  # about as many as our prompts have around a window, and a chat template around them
+_PROMPT_TOKENS = 1_000  # rough size of the built-in prompts and chat templates around a window
 
 
 @dataclass(frozen=True)
 class PointsRequest:
-    """How sources find points; each reads what is its own.
+    """Settings of the sources; each source uses its own.
 
     Attributes:
-        encoder: of those that read vectors; its tokenizer counts where a language model does not.
+        encoder: for sources that read vectors; its tokenizer counts if a language model cannot.
         tagger: run folder of a tagger; None is the packaged one.
-        equal_length: of equal: sentences of a part.
-        breakpoint, linkage: of these.
-        llm: the language model of those that ask one.
-        window_tokens: llm: of sentences shown at a time; None: 16,384, or what the model has room for.
-        window_lines: llm: the most sentences shown at a time; None is no limit.
-        estimates: ask nothing, and raise `Estimated` in place of it.
+        equal_length: equal: sentences of a part.
+        breakpoint, linkage: settings of these sources.
+        llm: the language model of sources that ask one.
+        window_tokens: llm: tokens of sentences in a window; None: 16,384, or as many as fit into the model's context.
+        window_lines: llm: most sentences in a window; None is no limit.
+        estimates: raise `Estimated` instead of asking a language model.
     """
 
     encoder: str = "minilm"
@@ -64,14 +64,14 @@ class PointsRequest:
 
 @dataclass(frozen=True)
 class PointTools:
-    """The models that sources share, each loaded when it is first needed, and the listeners of their work.
+    """The models that sources share, each loaded when it is first needed, and callbacks for progress and cost.
 
     Attributes:
-        request: how they find points.
-        show: wraps the encoder in what shows that it is at work.
-        asking: a context around the calls of a language model, which gives what is told of each.
-        expected: told what a source that asks one will take at most.
-        read: told what it took.
+        request: settings of the sources.
+        show: wraps the encoder, for example to show progress.
+        asking: context around the calls of a language model; gives the progress callback.
+        expected: called with the name of a source and its estimate, before it asks a language model.
+        read: called with the name and the cost afterwards.
     """
 
     request: PointsRequest
@@ -95,7 +95,7 @@ class PointTools:
 
     @cached_property
     def count(self) -> CountTokens:
-        """Tokens as the language model counts them, or else the encoder."""
+        """Counts tokens like the language model, or like the encoder if the model cannot count."""
         own = self.generator.count
         return own or TextTokenizer.from_file(find_folder(self.request.encoder) / "tokenizer.json").count
 
@@ -104,48 +104,52 @@ MakeSource = Callable[[PointTools], PredictPoints]  # of `names.BOUNDARY_SOURCES
 
 
 def make_source(name: str, tools: PointTools) -> PredictPoints:
-    """The source of a name."""
+    """Makes the source with this name.
+
+    Raises:
+        UsageError: there is no such source.
+    """
     make: MakeSource = BOUNDARY_SOURCES.load(name)
     return make(tools)
 
 
 def none(tools: PointTools) -> PredictPoints:
-    """No point at all."""
+    """No boundaries."""
     return no_points
 
 
 def headings(tools: PointTools) -> PredictPoints:
-    """The headings of Markdown."""
+    """Boundaries at Markdown headings."""
     return heading_points
 
 
 def rule(tools: PointTools) -> PredictPoints:
-    """Lines that look like headings."""
+    """Boundaries at lines that look like headings."""
     return rule_points
 
 
 def paragraphs(tools: PointTools) -> PredictPoints:
-    """Every start of a paragraph."""
+    """Boundaries at the beginning of every paragraph."""
     return paragraph_points
 
 
 def equal(tools: PointTools) -> PredictPoints:
-    """A point after so many sentences."""
+    """A boundary after every `equal_length` sentences."""
     return equal_points(tools.request.equal_length)
 
 
 def breakpoint(tools: PointTools) -> PredictPoints:
-    """A point where the next sentence means something else."""
+    """Boundaries where the meaning changes between two sentences."""
     return strategy_points(make_breakpoint(tools.request.breakpoint, tools.show(tools.embedder)))
 
 
 def linkage(tools: PointTools) -> PredictPoints:
-    """A point where sentences end that are near in text and meaning."""
+    """Boundaries between groups of sentences that are close in position and meaning."""
     return strategy_points(make_linkage(tools.request.linkage, tools.show(tools.embedder)))
 
 
 def tagger(tools: PointTools) -> PredictPoints:
-    """A point where a tagger predicts one."""
+    """Boundaries that a tagger predicts."""
     from qrag_jax.models.tagger.predict import make_tagger_points
     from qrag_jax.models.tagger.tagger import load_tagger
 
@@ -153,7 +157,7 @@ def tagger(tools: PointTools) -> PredictPoints:
 
 
 def llm(tools: PointTools) -> PredictPoints:
-    """A language model that names the sentences which begin a part."""
+    """Boundaries by a language model that names the sentences that begin a part."""
     request, generator, count = tools.request, tools.generator, tools.count
     config = HiChunkConfig(
         window_tokens=_window_tokens(request, generator.window),
@@ -171,7 +175,7 @@ def llm(tools: PointTools) -> PredictPoints:
 
 
 def lumber(tools: PointTools) -> PredictPoints:
-    """A language model that names the first paragraph about another matter."""
+    """Boundaries by a language model that names the first paragraph about another topic."""
     generator, count = tools.generator, tools.count
     config = LumberConfig(sampling=tools.request.llm.sampling, prompts=tools.request.llm.prompts)
     return _asking(
@@ -205,16 +209,18 @@ def _asking(
 
 
 def _window_tokens(request: PointsRequest, window: int | None) -> int:
-    """Tokens of lines that a window holds: as given, else as the model has room for beside the prompt and two answers
-    (one that cannot be read is shown to it again)."""
+    """Tokens of lines in a window: as given, or as many as fit next to the prompt and two answers.
+
+    Two, because an unreadable answer is shown to the model again.
+    """
     wanted = request.window_tokens
     if window is None:
         return wanted or HiChunkConfig.window_tokens
     room = window - _PROMPT_TOKENS - 2 * request.llm.max_answer_tokens
     least = wanted or 64
     if room < least:
-        reason = f"the model's window of {window:,} tokens has room for {max(room, 0):,} beside the prompt and two "
+        reason = f"the model's window of {window:,} tokens has room for {max(room, 0):,} next to the prompt and two "
         answers = Arg("max_answer_tokens", f"{request.llm.max_answer_tokens:,}")
-        told = (reason, "answers of ", answers, "; give fewer of either")
+        told = (reason, "answers of ", answers, "; lower one of the two")
         raise UsageError(told, field="window_tokens", value=least)
     return wanted or min(HiChunkConfig.window_tokens, room)

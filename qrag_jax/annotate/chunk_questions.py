@@ -1,12 +1,12 @@
-"""Notes by a language model that asks itself about every chunk: SqRAG's index phase (Algorithm 1).
+"""Notes by a language model that writes and answers questions about chunks: SqRAG's index phase (Algorithm 1).
 
     reader = make_llm_reader(generator, embed)
     notes = reader(documents, chunks).notes
 
-A chunk's questions are put to other chunks, and what one of these answers becomes a note of it: "Who leads the party
-that Ann belongs to?" joins the page of Ann to that of the party. Each pair of chunk and question is one call, so that
-a journal knows all pairs that were asked before: a further document pays only for those that it adds. Prompts about one
-chunk begin with it and follow each other, so that a model which keeps what it has read reads the chunk once.
+The model writes questions about each chunk. Each question is asked to other chunks, and an answer becomes a note of the
+chunk that answers: "Who leads the party that Ann belongs to?" joins the document of Ann to that of the party. Each pair
+of chunk and question is one call, so a new document only costs the pairs that it adds; a journal has the others.
+Prompts about a chunk begin with the chunk and follow each other, so a model with a prefix cache reads the chunk once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ from qrag_jax.types import (
 from qrag_jax.unit_rows import checked_vectors, unit_rows
 
 READER = "llm"
-# Why something is no note.
+# Reasons why an answer gives no note.
 ASKED_BEFORE = "question asked before"
 BAD_QUESTION = "question empty or too long"
 BEYOND_MOST = "question beyond the most of a chunk"
@@ -58,13 +58,13 @@ NOT_IN_CHUNK = "evidence not in the chunk"
 TWO_PLACES = "evidence in two places"
 TOO_LONG = "note longer than its chunk"
 _ASK, _ANSWER = "chunk_questions", "chunk_answer"  # prompts
-_TOKENS_A_QUESTION, _TOKENS_OF_LIST = 40, 20  # at most, in the list of a chunk
+_TOKENS_A_QUESTION, _TOKENS_OF_LIST = 40, 20  # most tokens in the list of a chunk's questions
 _QUESTION_CHARS, _MAX_QUESTIONS = 240, 100
 _ANSWERED = Form(
     Record({"evidence": Text(0, 600), "answer": Text(0, 300)}), Record({"evidence": Text(0), "answer": Text(0)})
 )
-_BLOCK = 4_000_000  # scores that are held at once
-_DIGITS = 9  # sums in another order differ in their last bits: rounded, equal ones tie, and ties go by order
+_BLOCK = 4_000_000  # scores in memory at a time
+_DIGITS = 9  # sums in another order differ in their last bits; after rounding, equal ones tie, and order breaks ties
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ class QuestionsConfig:
     """How a language model asks and answers.
 
     Attributes:
-        num_questions: of a chunk, at most.
-        most_relevant: of all questions, those that are put to a chunk, at most.
-        max_answer_tokens: of one answer with its evidence; the questions of a chunk have 40 tokens each.
-        sampling: of all calls, but for `max_tokens`.
-        max_asks: calls of a prompt, at most: an answer that cannot be read is asked for again with the reason.
-        prompts: folder of the user's templates; None takes ours.
+        num_questions: most questions about a chunk.
+        most_relevant: most questions to ask a chunk.
+        max_answer_tokens: most tokens of an answer with its evidence; each question about a chunk has 40.
+        sampling: of all calls, except `max_tokens`.
+        max_asks: most calls for a prompt; an unreadable answer is asked again with the reason.
+        prompts: folder of the user's templates; None uses the built-in ones.
     """
 
     num_questions: int = 10
@@ -93,7 +93,7 @@ class QuestionsConfig:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A question, and the chunk that asked it first: a place among the chunks."""
+    """A question, and the index of the first chunk that asked it."""
 
     text: str
     asking: int
@@ -101,7 +101,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Prompts:
-    """The templates of both calls, and the one that asks again."""
+    """The templates of both calls, and the template that asks again."""
 
     ask: PromptTemplate
     answer: PromptTemplate
@@ -116,29 +116,29 @@ def make_llm_reader(
     progress: Progressed | None = None,
     finished: Callable[[Reading], None] | None = None,
 ) -> NoteReader:
-    """A reader of notes that asks a language model; see the module.
+    """Makes a reader of notes that asks a language model; see the module.
 
-    1. Each chunk is asked for its questions; the same one counts once, as that of the first chunk that asks it.
-    2. Each chunk is given the questions nearest to it, by the cosine of their vectors, one a call.
-    3. An answer becomes a note where its evidence stands in the chunk (`quotes.quote_places`), at one place.
+    1. The model writes questions about each chunk. Equal questions count once, for the first chunk that asks them.
+    2. Each chunk is asked the nearest questions, by the cosine of their vectors, one in each call.
+    3. An answer becomes a note if its evidence is in the chunk (`quotes.quote_places`), at exactly one place.
 
-    A note's `source` is the sentence of the asking chunk that has the most of the question's words, its `evidence` the
-    whole sentences that the quote stands in, its `quote` the document's text there, its `reader` the model's name.
+    A note's `source` is the sentence of the asking chunk with the most words of the question. Its `evidence` is the
+    whole sentences around the quote, its `quote` the document's text there, and its `reader` the model's name.
 
     Args:
-        generator: of questions and answers; with a journal around it no finished call is made again.
-        embed: texts -> vectors; given the texts of the chunks and the questions, nothing else.
-        config: None takes the defaults.
-        progress: told of every answer, in stages `questions` and `answers`.
-        finished: told what a reading took, before its notes are given.
+        generator: gives questions and answers; with a journal, no finished call is repeated.
+        embed: texts -> vectors; used for the texts of chunks and questions only.
+        config: None uses the defaults.
+        progress: called for every answer, in the stages `questions` and `answers`.
+        finished: called with the cost of a reading, before its notes are returned.
 
     Returns:
-        (documents, chunks) -> notes in the order of their chunks, and what is no note by reason. A call that fails is
-        counted there. It raises InputError where every call of a stage fails, for a chunk of a document that is not
-        there, and where `embed` gives no vectors.
+        (documents, chunks) -> notes in the order of their chunks, and the number of answers without a note by reason,
+        including failed calls. It raises InputError if all calls of a stage fail, if a chunk's document is missing, or
+        if `embed` gives no vectors.
 
     Raises:
-        UsageError: a prompt of the user's that cannot be used.
+        UsageError: a template of the user cannot be used.
     """
     config = config or QuestionsConfig()
     prompts = _load_prompts(config)
@@ -160,16 +160,16 @@ def make_llm_reader(
 def estimate_llm_reader(
     documents: Sequence[Document], chunks: Sequence[Chunk], count: CountTokens, config: QuestionsConfig | None = None
 ) -> Estimate:
-    """What the reader will take at most: no question comes twice, and each has the 40 tokens that it has room for.
+    """An upper bound of the reader's cost, for distinct questions of 40 tokens each.
 
     Args:
-        documents, chunks: that it will read.
-        count: tokens of a text, as the model counts or near it.
+        documents, chunks: to read.
+        count: counts tokens, exactly or roughly like the model.
         config: of the reader.
 
     Raises:
-        InputError: a chunk of a document that is not there.
-        UsageError: a prompt of the user's that cannot be used.
+        InputError: a chunk's document is missing.
+        UsageError: a template of the user cannot be used.
     """
     config = config or QuestionsConfig()
     prompts = _load_prompts(config)
@@ -187,7 +187,7 @@ def estimate_llm_reader(
 
 
 def llm_prompts_sha256(config: QuestionsConfig | None = None) -> str:
-    """Hash of the prompts, hexadecimal: notes by other prompts are other notes."""
+    """Hash of the prompts, hexadecimal. Other prompts give other notes."""
     prompts = _load_prompts(config or QuestionsConfig())
     return prompts_sha256([prompts.ask, prompts.answer, prompts.again])
 
@@ -195,12 +195,13 @@ def llm_prompts_sha256(config: QuestionsConfig | None = None) -> str:
 def relevant_questions(
     chunks: Float[np.ndarray, "chunks dim"], questions: Float[np.ndarray, "questions dim"], most: int
 ) -> list[Int[np.ndarray, " _"]]:
-    """For each chunk the places of the questions nearest to it, at most so many; in the order of the questions.
+    """For each chunk, the indices of its nearest questions, in the order of the questions.
 
-        Q'_i = the `most` of the largest chunks[i] . questions[j], ties by j
+        Q'_i = the `most` largest chunks[i] . questions[j], ties by j
 
     Args:
         chunks, questions: unit vectors.
+        most: most questions for a chunk.
     """
     found: list[Int[np.ndarray, " _"]] = []
     right = questions.astype(np.float64).T
@@ -235,7 +236,7 @@ def _ask_questions(
 def _choose(
     texts: Sequence[ChunkText], asked: Sequence[_Asked], embed: Embed, most: int
 ) -> list[Int[np.ndarray, " _"]]:
-    """For each chunk the places of the questions that are put to it."""
+    """For each chunk, the indices of the questions to ask it."""
     if not asked:
         return [np.zeros(0, np.int64) for _ in texts]
     said, wanted = [one.text for one in texts], [readable(one.text) for one in asked]
@@ -243,7 +244,7 @@ def _choose(
     if chunks.shape[1] != questions.shape[1]:
         raise InputError(
             f"embedder: vectors of {chunks.shape[1]} components for chunks and {questions.shape[1]} for questions; "
-            "both must come from one encoder"
+            "use the same encoder for both"
         )
     return relevant_questions(chunks, questions, most)
 
@@ -256,7 +257,7 @@ def _answer(
     template: PromptTemplate,
     config: QuestionsConfig,
 ) -> Iterator[Note]:
-    """Asks each pair of chunk and question, all of a chunk one after the other, and gives the notes that come of it."""
+    """Asks each pair of chunk and question, chunk by chunk, and yields the notes."""
     pairs = [(place, int(number)) for place, numbers in enumerate(chosen) for number in numbers]
     prompts = (chunk_prompt(template, texts[place].text, question=asked[number].text) for place, number in pairs)
     values = desk.ask("answers", prompts, len(pairs), _ANSWERED, config.max_answer_tokens)
@@ -268,7 +269,7 @@ def _answer(
 
 
 def _note(answering: ChunkText, asking: ChunkText, question: str, value: Mapping[str, str], reader: str) -> Note | str:
-    """The note of an answer, or why it is none."""
+    """The note of an answer, or the reason why there is none."""
     answer = " ".join(value["answer"].split())
     if not answer:
         return NOT_ANSWERED

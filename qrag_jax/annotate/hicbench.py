@@ -2,13 +2,13 @@
 
     built = build_hicbench(read_headed("wikitext2:PATH", "kept"), generator, count)
 
-Of a document with sections the model is shown summaries of these and one section (T1) or two (T2), and asks a question
-whose answer lies scattered in them. A question is kept where the evidence is found again and again, there is much of
-it, and an answer from the same text states nearly all facts of the right one; what is not kept is counted by reason.
+The model reads summaries of a document's sections and one section (T1) or two (T2), and writes a question whose answer
+is scattered in them. A question is kept if several draws find the same evidence, if there is enough evidence, and if
+answers from the same text state almost all facts of the right answer. Rejected questions are counted by reason.
 
     summaries -> questions -> evidence, 5 draws -> facts -> answers, 5 draws -> coverage of the facts
 
-Evidence are numbers of sentences, so that every span is exact. Failed calls reject nothing: they are an error.
+The model names evidence by sentence numbers, so every span is exact. A failed call is an error and rejects no question.
 """
 
 import json
@@ -41,7 +41,7 @@ from qrag_jax.types import (
 )
 
 Kind = Literal["T1", "T2"]
-# Why there is no question.
+# Reasons why there is no question.
 NO_CONTEXT = "document without sections of this size"
 NO_QUESTION = "question not readable"
 NO_EVIDENCE = "no evidence found again and again"
@@ -61,22 +61,22 @@ _FACTS = Form(Record({"claims": ListOf(Text(1, 400), 0, 30)}), Record({"claims":
 
 @dataclass(frozen=True)
 class HiCBenchConfig:
-    """What is asked and what is kept.
+    """Settings of the questions to try and to keep.
 
     Attributes:
-        num_one, num_two: questions to try a document, of T1 and T2.
-        one_tokens, two_tokens: the least and the most of a section of T1, and of each of T2.
+        num_one, num_two: questions of T1 and T2 to try for each document.
+        one_tokens, two_tokens: fewest and most tokens of a section, for T1 and T2.
         num_draws: of evidence, and of answers.
-        min_seen: draws that must name a sentence.
-        min_evidence: share of the text's characters that evidence must have.
-        min_coverage: share of the facts that answers must state, mean over the draws; above it.
-        section_chars: of a section, that its summary is written from.
-        draw_temperature: of the draws; at 0 all would be one.
-        max_tokens: of an answer.
-        sampling: of all calls, but for its `max_tokens`, and for seed and temperature of the draws.
-        max_asks: calls of a prompt, at most.
-        seed: of the sections that are drawn.
-        prompts: folder of the user's templates; None takes ours.
+        min_seen: draws that must name a sentence as evidence.
+        min_evidence: least share of the text's characters that is evidence.
+        min_coverage: share of the facts that answers must exceed, mean over the draws.
+        section_chars: characters of a section that its summary uses.
+        draw_temperature: of the draws; at 0 all draws would be equal.
+        max_tokens: most tokens of an answer.
+        sampling: of all calls, except `max_tokens`, and except seed and temperature of the draws.
+        max_asks: most calls for a prompt.
+        seed: of the choice of sections.
+        prompts: folder of the user's templates; None uses the built-in ones.
     """
 
     num_one: int = 2
@@ -99,20 +99,20 @@ class HiCBenchConfig:
         positive = ("num_draws", "min_seen", "section_chars", "max_tokens", "max_asks", "one_tokens", "two_tokens")
         check_fields(self, "hicbench", positive=positive)
         if self.min_seen > self.num_draws:
-            raise UsageError(f"hicbench.min_seen {self.min_seen}: there are {self.num_draws} draws")
+            raise UsageError(f"hicbench.min_seen {self.min_seen}: must be at most num_draws, {self.num_draws}")
         for name in ("one_tokens", "two_tokens"):
             low, high = getattr(self, name)
             if low > high:
-                raise UsageError("the larger one last", field=f"hicbench.{name}", value=(low, high))
+                raise UsageError("give the smaller one first", field=f"hicbench.{name}", value=(low, high))
 
 
 @dataclass(frozen=True)
 class BuiltQuestion:
-    """A question that is kept, or on its way to be.
+    """A question, finished or in progress.
 
     Attributes:
-        kind: T1 of one section, T2 of two.
-        document: its number among the documents.
+        kind: T1 for one section, T2 for two.
+        document: index of its document.
         spans: of the sections, in the document.
         question, answer: in the model's words.
         evidence: spans of sentences in the sections.
@@ -132,14 +132,14 @@ class BuiltQuestion:
 
 @dataclass(frozen=True)
 class Built:
-    """What was built.
+    """The result of a build.
 
     Attributes:
-        questions: that are kept.
-        num_tried: sections, or pairs of them, that a question was asked for.
-        rejected: how many there are not, by reason.
-        num_unreadable: answers that could not be read, those of draws among them, which name and state nothing.
-        calls: what they cost.
+        questions: kept questions.
+        num_tried: sections, or pairs of sections, with a question tried.
+        rejected: number of rejected questions, by reason.
+        num_unreadable: unreadable answers, including those of draws, which count as empty.
+        calls: the cost.
     """
 
     questions: tuple[BuiltQuestion, ...]
@@ -151,7 +151,7 @@ class Built:
 
 @dataclass(frozen=True)
 class _FreeForm:
-    """Any text but none."""
+    """Any text that is not empty."""
 
     @property
     def grammar(self) -> Grammar:
@@ -159,7 +159,7 @@ class _FreeForm:
         return Regex(r"[^\n](?:.|\n)*")
 
     def read(self, text: str) -> str:
-        """The text without white space around it."""
+        """The text without surrounding white space."""
         if not text.strip():
             raise InputError("it is empty")
         return text.strip()
@@ -173,17 +173,17 @@ def build_hicbench(
     *,
     progress: Progressed | None = None,
 ) -> Built:
-    """Builds questions on documents; see the module.
+    """Builds questions about documents; see the module.
 
     Args:
         documents: with sections, headings kept or plain.
-        generator: of everything; with a journal around it no finished call is made again.
-        count: tokens of a text.
-        config: None takes the defaults.
-        progress: told of every answer, in the stages of the module.
+        generator: writes everything; with a journal, no finished call is repeated.
+        count: counts tokens.
+        config: None uses the defaults.
+        progress: called for every answer, in the stages of the module.
 
     Raises:
-        InputError: a call has failed: with a journal, building again asks for the failed ones only.
+        InputError: a call failed. With a journal, building again repeats only failed calls.
         UsageError: as `load_prompt`.
     """
     config = config or HiCBenchConfig()
@@ -197,7 +197,7 @@ def build_hicbench(
 
 
 def write_hicbench(folder: Path, built: Built, documents: Sequence[HeadedDocument]) -> None:
-    """Writes the texts as `documents/NUMBER.txt`, and `questions.jsonl` as `qrag study` reads it.
+    """Writes the texts as `documents/NUMBER.txt`, and `questions.jsonl` for `qrag study`.
 
     A line is {"id", "type", "question", "answer", "evidence": [{"file", "start", "end", "text"}, ...], "facts",
     "coverage", "context": [[start, end], ...]}; offsets count characters of the file.
@@ -235,7 +235,7 @@ def _file(number: int) -> str:
 
 
 class _Builder:
-    """The stages; each gives the questions that are left."""
+    """The stages of a build; each returns the remaining questions."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class _Builder:
         self.rejected: Counter[str] = Counter()
 
     def contexts(self, number: int, count: CountTokens) -> list[BuiltQuestion]:
-        """Sections of a document, and pairs of sections that do not overlap, drawn by its id."""
+        """Sections of a document, and pairs of sections without overlap, drawn by its id."""
         document, config = self.documents[number], self.config
         text = document.text.text
         tree = tree_from_points(document.text, document.points, document.id)
@@ -272,7 +272,7 @@ class _Builder:
         return found
 
     def summaries(self, numbers: Iterable[int]) -> dict[int, str]:
-        """For each document a line a section of level 1; one whose summary is not readable has its title alone."""
+        """For each document, one line for each section of level 1: title and summary, or only the title."""
         sections = [(number, title, span) for number in sorted(numbers) for title, span in self._sections(number)]
         prompts = []
         for number, _, (start, end) in sections:
@@ -285,7 +285,7 @@ class _Builder:
         return {number: "\n".join(its) for number, its in lines.items()}
 
     def questions(self, tried: Sequence[BuiltQuestion], summaries: Mapping[int, str]) -> list[BuiltQuestion]:
-        """Those for which the model asked something and gave an answer."""
+        """The questions that the model wrote with an answer."""
         prompts = [
             self._prompt("hicbench_question", "blocks", [summaries.get(one.document, ""), *self._texts(one)])
             for one in tried
@@ -300,7 +300,7 @@ class _Builder:
         return kept
 
     def evidence(self, asked: Sequence[BuiltQuestion]) -> list[BuiltQuestion]:
-        """Those with sentences that enough draws name, and enough of them."""
+        """The questions with enough sentences that enough draws name."""
         sentences = [self._sentences(one) for one in asked]
         prompts = []
         for one, spans in zip(asked, sentences, strict=True):
@@ -325,7 +325,7 @@ class _Builder:
         return kept
 
     def facts(self, asked: Sequence[BuiltQuestion]) -> list[BuiltQuestion]:
-        """Those whose answer states something."""
+        """The questions whose answer states facts."""
         prompts = [self._prompt("claims", "text", [one.answer], question=one.question) for one in asked]
         kept = []
         for one, value in zip(asked, self._ask("facts", prompts, _FACTS), strict=True):
@@ -337,7 +337,7 @@ class _Builder:
         return kept
 
     def coverage(self, asked: Sequence[BuiltQuestion]) -> list[BuiltQuestion]:
-        """Those that answers from their own sections answer: facts that each draw states, mean over the draws."""
+        """The questions whose sections give answers with enough facts, mean over the draws."""
         prompts = [
             passages_prompt(self.templates["study_answer"], one.question, self._texts(one), "section") for one in asked
         ]
@@ -372,14 +372,14 @@ class _Builder:
         return self._prompt("entailment", "blocks", [readable(answer), listed], question=one.question)
 
     def _prompt(self, name: str, field: str, texts: Sequence[str], **values: str) -> tuple[Message, ...]:
-        """The conversation of a template, whose `field` are these texts between marks."""
+        """The conversation of a template, with these texts between marks in the place `field`."""
         mark, fenced = fence(texts, "section", beside=list(values.values()))
         return self.templates[name].fill(mark=mark, **{field: fenced}, **values)
 
     def _ask(
         self, stage: str, prompts: Sequence[tuple[Message, ...]], form: AnswerForm, draw: int | None = None
     ) -> list[Any]:
-        """The values of all answers; None where one cannot be read."""
+        """The values of all answers; None for unreadable ones."""
         desk, config = self.desk, self.config
         if draw is not None:
             sampling = replace(config.sampling, temperature=config.draw_temperature, seed=config.sampling.seed + draw)
@@ -388,7 +388,7 @@ class _Builder:
         if failed := [error for one in outcomes if (error := one.generations[-1].error) is not None]:
             raise InputError(
                 f"{stage}: {len(failed):,} of {len(prompts):,} calls of the language model failed; the first one: "
-                f"{failed[0]} (with a journal, building again asks for the failed ones only)"
+                f"{failed[0]}; build again (with a journal, only failed calls are repeated)"
             )
         if desk is not self.desk:
             self.desk.reading += desk.reading
@@ -399,7 +399,7 @@ class _Builder:
         return [readable(text[start:end]) for start, end in one.spans]
 
     def _sentences(self, one: BuiltQuestion) -> list[Span]:
-        """Of the sections, in order."""
+        """The sentences of the sections, in order."""
         sentences = self.documents[one.document].text.sentences
         return [(a, b) for start, end in one.spans for a, b in sentences if start <= a and b <= end]
 

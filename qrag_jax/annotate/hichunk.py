@@ -1,12 +1,11 @@
-"""Points by a language model that reads a document window by window: HiChunk (sec. 4, Algorithm 1).
+"""Boundaries by a language model that reads a document window by window: HiChunk (sec. 4, Algorithm 1).
 
     predict = make_hichunk(generator, count)
     points = predict(texts)
 
-A window is numbered lines, one a sentence, and the model names those that begin a part, each with its level. A document
-of more than a window is read in several, and each is told where it goes on: it begins where the last part of level 1
-does, or else with residual lines, which were read before and show what has which level. Without them a model takes the
-first part of its window for one of level 1, and levels drift.
+A window is numbered lines, one for each sentence. The model names the lines that begin a part, with their levels. A
+long document has several windows. The next window begins at the last part of level 1, or with residual lines: earlier
+lines that show the levels. Without them a model treats the first part of a window as level 1, and levels drift.
 
 All documents are read together, one window of each in a round.
 """
@@ -27,18 +26,18 @@ from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.types import CountTokens, Message, Sampling, TextGenerator, check_fields
 
 _PROMPT = "hichunk"
-_FORM_LINES = (8, 16, 32, 64, 128, MAX_RISING)  # of grammars that know the order of lines; an automaton each
-RESIDUAL_SHARE = 8  # of a window, that residual lines may take: one part in so many
+_FORM_LINES = (8, 16, 32, 64, 128, MAX_RISING)  # window sizes of grammars with ordered lines; each is an automaton
+RESIDUAL_SHARE = 8  # residual lines take at most 1/8 of a window
 
 
 @dataclass(frozen=True)
 class Clips:
-    """Which residual lines are taken of a part of level 1, which its points of level 2 cut into clips.
+    """The choice of residual lines from a part of level 1, which its boundaries of level 2 divide into clips.
 
     Attributes:
-        first: clips from its beginning.
-        last: clips before its end.
-        lines: the first ones of each clip.
+        first: number of clips from its beginning.
+        last: number of clips from its end.
+        lines: number of first lines of each clip.
     """
 
     first: int
@@ -48,22 +47,22 @@ class Clips:
 
 @dataclass(frozen=True)
 class HiChunkConfig:
-    """How a language model finds points.
+    """How a language model finds boundaries.
 
     Attributes:
-        window_tokens: of the lines of a window, residual ones among them; the prompt around them and the answer come on
-            top.
-        window_lines: at most, likewise; None is any number. Of windows with up to 200 the grammar admits rising rows of
-            their lines only (their number rounded up), of larger ones rows in any order.
-        max_chars: of a sentence, as the model is shown it.
-        residuals: what is tried in turn until it has at most 1/8 of the window; after the last one there are none.
-        min_advance: of a window's new lines, the share that must lie before its last point of level 1 for the next
-            window to begin there; else the next one goes on behind it. 0 is Algorithm 1 to the letter, by which a model
-            that finds its parts at the beginning of every window is asked once a line.
+        window_tokens: of the lines of a window, including residual lines, without the prompt and the answer.
+        window_lines: most lines of a window, including residual lines; None is no limit. Up to 200 (rounded up to the
+            next grammar), the grammar allows only rows in the order of lines; above that, in any order.
+        max_chars: characters of a sentence to show.
+        residuals: choices to try in turn until one has at most 1/8 of the window; if none has, there are no residual
+            lines.
+        min_advance: the next window begins at the last boundary of level 1 if at least this share of the window's new
+            lines is before it; else after the window. 0 is exactly Algorithm 1, which asks once for each line if a
+            model finds all parts at the beginning of its windows.
         max_answer_tokens: of all rows of a window, about 10 each.
-        sampling: of all calls, but for `max_tokens`.
-        max_asks: calls of a prompt, at most: an answer without any row is asked for again with the reason.
-        prompts: folder of the user's templates; None takes ours.
+        sampling: of all calls, except `max_tokens`.
+        max_asks: most calls for a prompt; an answer without rows is asked again with the reason.
+        prompts: folder of the user's templates; None uses the built-in ones.
     """
 
     window_tokens: int = 16_384
@@ -89,22 +88,22 @@ def make_hichunk(
     progress: Progressed | None = None,
     finished: Callable[[PointsReading], None] | None = None,
 ) -> PredictPoints:
-    """A source of points that asks a language model; see the module.
+    """Makes a source of boundaries that asks a language model; see the module.
 
     Args:
-        generator: of the rows; with a journal around it no finished call is made again.
-        count: tokens of a text, as of the model.
-        config: None takes the defaults.
-        progress: told of every answer, in the stage `lines`: how many were read in the rounds before.
-        finished: told what was read, also where a call has failed.
+        generator: gives the rows; with a journal, no finished call is repeated.
+        count: counts tokens like the model.
+        config: None uses the defaults.
+        progress: called for every answer, in the stage `lines`, with the lines read in earlier rounds.
+        finished: called with the result and cost, even if a call failed.
 
     Returns:
-        Texts -> their points. A window whose answer cannot be read has none, which is counted. A text that a failed
-        call belongs to is read no further, and when all others are read it raises InputError: points that are missing
-        because a server was down would look like a document without parts.
+        Texts -> their boundaries. A window with an unreadable answer has none; this is counted. After a failed call its
+        text is not read further. When all other texts are read, it raises InputError, because missing boundaries would
+        look like a document without parts.
 
     Raises:
-        UsageError: a prompt of the user's that cannot be used.
+        UsageError: a template of the user cannot be used.
     """
     config = config or HiChunkConfig()
     template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
@@ -125,20 +124,19 @@ def make_hichunk(
 
 
 def advance(walk: Walk, answer: Answer, config: HiChunkConfig) -> tuple[Walk, int, Counter[str]]:
-    """The walk after its next window was answered.
+    """The walk after the answer to its next window.
 
-        the window reached the end:                    all its points, done
-        two points of level 1 or more, the last at b:  the points up to b; the next window begins with b
-        else:                                          all its points; the next window begins behind it, residual lines
-                                                       in front
+        the window reached the end:               all its points, done
+        two or more points of level 1, last at b: the points up to b; the next window begins with b
+        else:                                     all its points; the next window begins after it, with residual lines
 
-    A point from which the window begins is settled already, and one of level 1.
+    A point at the beginning of the window is already settled, with level 1.
 
     Args:
         answer: to the window that `window` gives.
 
     Returns:
-        (walk, rows that count, rows that do not by reason).
+        (walk, number of rows that count, numbers of other rows by reason).
     """
     shown, stop = window(walk, config)
     settled = {len(walk.residual): 1} if walk.points and walk.points[-1][0] == walk.first else {}
@@ -155,7 +153,7 @@ def advance(walk: Walk, answer: Answer, config: HiChunkConfig) -> tuple[Walk, in
 
 
 def window(walk: Walk, config: HiChunkConfig) -> tuple[list[int], int]:
-    """The lines of the next window, residual ones first, and the line behind its last one."""
+    """The lines of the next window, residual lines first, and the line after its last one."""
     costs = sum(walk.lines.costs[line] for line in walk.residual)
     most = None if config.window_lines is None else config.window_lines - len(walk.residual)
     stop = walk.lines.stop(walk.first, config.window_tokens - costs, most)
@@ -163,12 +161,12 @@ def window(walk: Walk, config: HiChunkConfig) -> tuple[list[int], int]:
 
 
 def residual_lines(points: Sequence[Point], stop: int, lines: Lines, config: HiChunkConfig) -> tuple[int, ...]:
-    """Lines read before that show the next window the levels: of the last part of level 1, by its clips.
+    """Earlier lines that show the levels to the next window, from the clips of the last part of level 1.
 
     Args:
-        points: that are settled, rising; the document's beginning stands for a point of level 1 where there is none.
-        stop: line with which the next window begins.
-        config: `residuals` are tried in turn, until one has room.
+        points: settled, in order. Without a point of level 1, the document's beginning counts as one.
+        stop: first line of the next window.
+        config: its `residuals` are tried in turn until one fits.
     """
     begin = max((line for line, level in points if level == 1), default=0)
     starts = [begin, *(line for line, level in points if level == 2 and line > begin)]
@@ -185,15 +183,14 @@ def residual_lines(points: Sequence[Point], stop: int, lines: Lines, config: HiC
 def estimate_hichunk(
     texts: Sequence[SentenceText], count: CountTokens, config: HiChunkConfig | None = None
 ) -> Estimate:
-    """What finding the points will take at most, whatever the model answers.
+    """An upper bound of the cost, for any answers of the model.
 
-    Every window but the last of a document is taken to advance by no more than `min_advance`, and to have as many
-    residual lines as there may be.
+    It assumes that every window except the last advances only by `min_advance`, with as many residual lines as allowed.
 
     Args:
         texts: as given to the source.
-        count: tokens of a text.
-        config: as of `make_hichunk`.
+        count: counts tokens.
+        config: as for `make_hichunk`.
     """
     config = config or HiChunkConfig()
     template = load_prompt(_PROMPT, config.prompts)
@@ -210,7 +207,7 @@ def estimate_hichunk(
 
 
 def _form(walk: Walk, config: HiChunkConfig) -> RowsForm:
-    """That of the next window, by its lines rounded up: windows of one form are asked together."""
+    """The form of the next window, with its lines rounded up; windows of the same form are asked together."""
     size = next((size for size in _FORM_LINES if size >= len(window(walk, config)[0])), None)
     return RowsForm(size if config.window_lines is None or size is None else min(size, config.window_lines))
 
@@ -221,7 +218,7 @@ def _lines(text: SentenceText, count: CountTokens, config: HiChunkConfig) -> Lin
 
 
 def _residual_room(config: HiChunkConfig) -> tuple[int, int | None]:
-    """(tokens, lines) that residual lines may have."""
+    """The most tokens and lines of residual lines."""
     lines = config.window_lines
     return config.window_tokens // RESIDUAL_SHARE, None if lines is None else max(1, lines // RESIDUAL_SHARE)
 

@@ -1,10 +1,10 @@
-"""Conversations from which a language model learns to find points: windows of headed documents and their right rows.
+"""Training conversations for a language model that finds boundaries: windows of headed documents with the right rows.
 
     write_examples("train.jsonl", make_examples(read_headed("wikitext2:PATH", "removed"), count))
 
-Each document is gone through as it is, then some times with its sections of level 1 in another order, and as often in
-another order with much of each left out: few documents become many, and the order of their topics cannot be learnt by
-heart. What does not fit into a window goes on in the next one behind residual lines, more or fewer of them each time.
+Each document is used as it is, then several times with its sections of level 1 in another order, and as often in
+another order with large parts left out. So a few documents give many examples, and a model cannot memorise the order of
+topics. A text longer than a window continues in the next window, after a random number of residual lines.
 """
 
 import json
@@ -30,20 +30,20 @@ _WORDS = re.compile(r"\W+")
 
 @dataclass(frozen=True)
 class ExamplesConfig:
-    """What examples are made of a document; pairs are the least and the most of what is drawn.
+    """Settings of the examples. A pair gives the smallest and largest number to draw.
 
     Attributes:
-        window_tokens: of the lines of a window, residual ones among them.
-        max_chars: of a sentence.
-        num_orders: shuffled, and with omissions, each.
-        min_tokens: sections of level 1 with no more are left out of other orders.
-        kept_parts: of level 2 that an omission keeps of a section, the first ones.
-        kept_lines: of each of these, the first ones.
-        residual_sections: of level 1 that residual lines are of, the last ones.
-        residual_parts: of level 2 in each, from its beginning and its end.
-        residual_lines: of each of these, the first ones; fewer where they have over 1/8 of the window.
+        window_tokens: of the lines of a window, including residual lines.
+        max_chars: characters of a sentence to show.
+        num_orders: number of shuffled orders, and of orders with omissions.
+        min_tokens: other orders leave out sections of level 1 with at most this many tokens.
+        kept_parts: number of first parts of level 2 that an omission keeps of a section.
+        kept_lines: number of first lines of each of these parts.
+        residual_sections: number of last sections of level 1 to take residual lines from.
+        residual_parts: number of parts of level 2 in each, from its beginning and its end.
+        residual_lines: number of first lines of each of these parts; fewer if they exceed 1/8 of the window.
         seed: of all draws.
-        prompts: folder of the user's templates; None takes ours.
+        prompts: folder of the user's templates; None uses the built-in ones.
     """
 
     window_tokens: int = 8_192
@@ -65,7 +65,7 @@ class ExamplesConfig:
         for name in pairs:
             low, high = getattr(self, name)
             if low > high:
-                raise UsageError("the larger one last", field=f"examples.{name}", value=(low, high))
+                raise UsageError("give the smaller one first", field=f"examples.{name}", value=(low, high))
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class Example:
 
     Attributes:
         document: its id.
-        kind: how its lines were ordered.
-        messages: the conversation, with the answer as its last one.
-        num_residual: lines of the window that were read before.
-        num_lines: of the window.
-        rows: of the answer, by numbers of the window.
+        kind: the order of its lines.
+        messages: the conversation; the last message is the answer.
+        num_residual: number of residual lines in the window.
+        num_lines: number of lines in the window.
+        rows: of the answer, with line numbers of the window.
     """
 
     document: str
@@ -91,7 +91,7 @@ class Example:
 
 @dataclass(frozen=True)
 class _Unit:
-    """A sentence or heading, and the level of the part that it begins, 0 for none."""
+    """A sentence or heading, and the level of the part that it begins; 0 if it begins none."""
 
     text: str
     level: int
@@ -101,28 +101,28 @@ class _Unit:
 def make_examples(
     documents: Iterable[HeadedDocument], count: CountTokens, config: ExamplesConfig | None = None
 ) -> Iterator[Example]:
-    """The examples of documents, one document after the other; the same for the same document, seed and config.
+    """The examples of documents, one document after another. The same document, seed and config give the same examples.
 
     Args:
-        documents: in one view. Of removed headings no row is a title.
-        count: tokens of a text, as of the model that will learn.
-        config: None takes the defaults.
+        documents: in one view. With removed headings, no row is a title.
+        count: counts tokens like the model to train.
+        config: None uses the defaults.
 
     Raises:
-        InputError: a document without a point, from which a model would learn that there is none.
+        InputError: a document without a boundary, which would teach a model to find none.
         UsageError: as `load_prompt`.
     """
     config = config or ExamplesConfig()
     template = load_prompt("hichunk", config.prompts)
     for document in documents:
         if not document.points:
-            raise InputError(f"{document.id}: no section: leave this document out")
+            raise InputError(f"{document.id}: has no sections; leave this document out")
         for kind, order, rng in _orders(document, count, config):
             yield from _windows(document.id, kind, order, count, template, config, rng)
 
 
 def write_examples(path: str | Path, examples: Iterable[Example]) -> int:
-    """Writes examples as JSONL, lines {"messages": [{"role", "content"}, ...], "document", "kind"}; gives their number.
+    """Writes examples as JSON Lines: {"messages": [{"role", "content"}, ...], "document", "kind"}; returns the number.
 
     Raises:
         InputError: the file cannot be written.
@@ -140,7 +140,7 @@ def _to_json(example: Example) -> dict[str, object]:
 def _orders(
     document: HeadedDocument, count: CountTokens, config: ExamplesConfig
 ) -> Iterator[tuple[Kind, list[_Unit], random.Random]]:
-    """The document as it is, and its other orders; one with no two sections has none."""
+    """The document as it is, and its other orders, if it has two or more sections."""
     units = _units(document)
     yield "plain", units, random.Random(f"{config.seed} plain {document.id}")
     opening, sections = _parts(units, 1)
@@ -164,19 +164,19 @@ def _units(document: HeadedDocument) -> list[_Unit]:
 
 
 def _same(text: str, title: str) -> bool:
-    """The line is the heading, whatever marks it has."""
+    """Whether the line is the heading, with or without marks."""
     return _WORDS.sub(" ", text).strip() == _WORDS.sub(" ", title).strip()
 
 
 def _parts(units: Sequence[_Unit], level: int) -> tuple[list[_Unit], list[list[_Unit]]]:
-    """(what stands before the first point of a level, the parts that such points begin)."""
+    """(the units before the first point of this level, the parts that such points begin)."""
     starts = [place for place, unit in enumerate(units) if unit.level == level]
     borders = [*starts, len(units)]
     return list(units[: borders[0]]), [list(units[start:end]) for start, end in pairwise(borders)]
 
 
 def _omitted(section: Sequence[_Unit], config: ExamplesConfig, rng: random.Random) -> list[_Unit]:
-    """The beginnings of the first parts of a section; that before its first part of level 2 is one of them."""
+    """The beginnings of the first parts of a section; the text before its first part of level 2 counts as a part."""
     opening, parts = _parts(section, 2)
     clips = [opening, *parts][: rng.randint(*config.kept_parts)]
     return [unit for clip in clips for unit in clip[: rng.randint(*config.kept_lines)]]
@@ -207,7 +207,7 @@ def _windows(
 
 
 def _residual(units: Sequence[_Unit], lines: Lines, most: int, config: ExamplesConfig, rng: random.Random) -> list[int]:
-    """Lines before a cut: of the last sections some parts, of these the first lines; rising, the first of level 1."""
+    """Residual lines, in order: the first lines of some parts of the last sections; the first line has level 1."""
     tops = [place for place, unit in enumerate(units) if unit.level == 1][-rng.randint(*config.residual_sections) :]
     clips: list[range] = []
     for start, end in pairwise([*tops, len(units)]):

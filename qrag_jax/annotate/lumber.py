@@ -1,10 +1,10 @@
-"""Points by a language model that names where the content changes: LumberChunker, a flat baseline.
+"""Boundaries by a language model that names where the topic changes: LumberChunker, a baseline with one level.
 
     predict = make_lumber(generator, count)
     points = predict(texts)
 
-A window is numbered paragraphs, and the model names the first one that is about another matter than those before it.
-There a part begins, and so does the next window. All points are of level 1.
+A window is numbered paragraphs. The model names the first one about another topic than those before it. A part begins
+there, and so does the next window. All boundaries have level 1.
 """
 
 import re
@@ -30,15 +30,15 @@ _MAX_DIGITS = 9
 
 @dataclass(frozen=True)
 class LumberConfig:
-    """How a language model finds where the content changes.
+    """How a language model finds changes of topic.
 
     Attributes:
-        window_tokens: of the paragraphs of a window; the prompt around them and the answer come on top. One paragraph
-            is shown with at most half of them.
+        window_tokens: of the paragraphs of a window, without the prompt and the answer. A paragraph is cut to half of
+            them.
         max_answer_tokens: of a number.
-        sampling: of all calls, but for `max_tokens`.
-        max_asks: calls of a prompt, at most: an answer without a number is asked for again with the reason.
-        prompts: folder of the user's templates; None takes ours.
+        sampling: of all calls, except `max_tokens`.
+        max_asks: most calls for a prompt; an answer without a number is asked again with the reason.
+        prompts: folder of the user's templates; None uses the built-in ones.
     """
 
     window_tokens: int = 550
@@ -53,7 +53,7 @@ class LumberConfig:
 
 @dataclass(frozen=True)
 class NumberForm:
-    """Answers of one number; an `AnswerForm`."""
+    """The form of an answer with one number; an `AnswerForm`."""
 
     @property
     def grammar(self) -> Grammar:
@@ -61,10 +61,14 @@ class NumberForm:
         return Regex(rf"{NO_ROWS}|[1-9][0-9]{{0,4}}")
 
     def read(self, text: str) -> int | None:
-        """The number of an answer, whatever stands around it; None where there is none to name."""
+        """The number in an answer, with any text around it; None for the answer `none`.
+
+        Raises:
+            InputError: the answer has no number, or several.
+        """
         numbers = {number.lstrip("0") or "0" for number in _NUMBER.findall(text)}
         if len(numbers) == 1:
-            return int(numbers.pop()[:_MAX_DIGITS])  # of more digits than any window has lines: out of range either way
+            return int(numbers.pop()[:_MAX_DIGITS])  # more digits are out of range of any window anyway
         if not numbers and text.strip(" \n.`'\"").lower() == NO_ROWS:
             return None
         raise InputError(f"it holds {len(numbers)} numbers; it must be one, or {NO_ROWS!r}")
@@ -78,22 +82,22 @@ def make_lumber(
     progress: Progressed | None = None,
     finished: Callable[[PointsReading], None] | None = None,
 ) -> PredictPoints:
-    """A source of points that asks a language model; see the module.
+    """Makes a source of boundaries that asks a language model; see the module.
 
-    Paragraphs are those of `tree/boundaries.py:starts_paragraph`; of a text without any, its sentences.
+    Paragraphs are those of `tree/boundaries.py:starts_paragraph`, or the sentences of a text without paragraphs.
 
     Args:
-        generator: of the numbers; with a journal around it no finished call is made again.
-        count: tokens of a text, as of the model.
-        config: None takes the defaults.
-        progress: told of every answer, in the stage `lines`: how many were read in the rounds before.
-        finished: told what was read, also where a call has failed.
+        generator: gives the numbers; with a journal, no finished call is repeated.
+        count: counts tokens like the model.
+        config: None uses the defaults.
+        progress: called for every answer, in the stage `lines`, with the lines read in earlier rounds.
+        finished: called with the result and cost, even if a call failed.
 
     Returns:
-        Texts -> their points; failed calls are errors as of `hichunk.make_hichunk`.
+        Texts -> their boundaries; failed calls are errors as in `hichunk.make_hichunk`.
 
     Raises:
-        UsageError: a prompt of the user's that cannot be used.
+        UsageError: a template of the user cannot be used.
     """
     config = config or LumberConfig()
     template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
@@ -116,17 +120,16 @@ def make_lumber(
 
 
 def advance(walk: Walk, number: int | None, config: LumberConfig) -> tuple[Walk, int, Counter[str]]:
-    """The walk, whose points are paragraphs, after its next window was answered.
+    """The walk, whose points are paragraphs, after the answer to its next window.
 
-    Where a paragraph was named, a part and the next window begin with it; in the document's last one nothing begins.
-    Else the next window begins with the last paragraph of this one, so that the one behind it can be named; at the
-    document's end that is all.
+    A part and the next window begin with the named paragraph; after the document's last paragraph the walk is done.
+    Without a name, the next window begins with the last paragraph of this one, so the paragraph after it can be named.
 
     Args:
-        number: in the window, of the paragraph that was named; None where none was. The first one cannot be.
+        number: of the named paragraph in the window; None if none was named. The first one cannot be named.
 
     Returns:
-        (walk, statements that count, those that do not by reason).
+        (walk, number of statements that count, numbers of other statements by reason).
     """
     stop = walk.lines.stop(walk.first, config.window_tokens)
     if number is not None and 1 <= number < stop - walk.first:
@@ -138,12 +141,12 @@ def advance(walk: Walk, number: int | None, config: LumberConfig) -> tuple[Walk,
 
 
 def estimate_lumber(texts: Sequence[SentenceText], count: CountTokens, config: LumberConfig | None = None) -> Estimate:
-    """What finding the points will take at most: the model names the next paragraph every time.
+    """An upper bound of the cost: the model names the next paragraph every time.
 
     Args:
         texts: as given to the source.
-        count: tokens of a text.
-        config: as of `make_lumber`.
+        count: counts tokens.
+        config: as for `make_lumber`.
     """
     config = config or LumberConfig()
     template = load_prompt(_PROMPT, config.prompts)
@@ -159,7 +162,7 @@ def estimate_lumber(texts: Sequence[SentenceText], count: CountTokens, config: L
 
 
 def _paragraph_starts(text: SentenceText) -> list[int]:
-    """The sentences with which paragraphs begin; all of them where there is one paragraph."""
+    """The first sentences of paragraphs; all sentences if there is only one paragraph."""
     starts = np.flatnonzero(starts_paragraph(text)).tolist()
     return list(range(len(text))) if len(starts) == 1 else starts
 

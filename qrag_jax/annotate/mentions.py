@@ -1,9 +1,9 @@
-"""Notes without a language model (ours): a sentence that names what another chunk is about becomes a note of it.
+"""Notes without a language model (our own method): a sentence that names the topic of another chunk is its note.
 
-A question over several texts often describes what it asks for in the words of another text: "the director of the film
-X" shares no word with the director's page, but the page of X says "X is a film by D", and D is the title of a page.
-That sentence, as a note of D's page, is what finds it. HotpotQA and 2WikiMultihopQA were made by following such names,
-MuSiQue was not.
+A question over several documents often describes its answer in the words of another document. "The director of the film
+X" shares no word with the director's document. But the document of X says "X is a film by D", and D is the title of the
+director's document. That sentence, as a note, makes a search find it. HotpotQA and 2WikiMultihopQA were built from such
+names; MuSiQue was not.
 """
 
 from bisect import bisect_right
@@ -20,7 +20,7 @@ from qrag_jax.chunking.text.proper_names import Name, NameFinder, Word, find_wor
 from qrag_jax.types import Chunk, Document, Note, ReadNotes, Span, check_fields
 
 READER = "mentions"
-# Why something is no note.
+# Reasons why a sentence is not a note.
 SENTENCE_TOO_LONG = "sentence too long"
 NAME_AMBIGUOUS = "name of too many chunks"
 NAME_COMMON = "name in too many chunks"
@@ -29,18 +29,18 @@ BEYOND_MOST = "beyond the most notes of a chunk"
 
 @dataclass(frozen=True)
 class MentionsConfig:
-    """Which names count, and how many notes come of them.
+    """Limits of names and notes.
 
     Attributes:
-        max_notes: of a chunk, those of the most specific names: titles before names that a text introduces, then
-            what fewer chunks name, then the longer one.
-        min_chars: letters and digits that a name has at least.
-        max_owners: a title of more chunks than this tells none of them, and is left out.
-        max_naming: a name that more chunks hold than this is a common word here, and is left out.
-        max_introduced: a name that a text introduces must be in no more chunks of its document than this; 0, the
-            default, leaves such names out: where one chunk answers they cost more than they find
+        max_notes: most notes of a chunk. The most specific names come first: titles before introduced names, then names
+            in fewer chunks, then longer names.
+        min_chars: fewest letters and digits of a name.
+        max_owners: a title of more chunks than this is ambiguous and left out.
+        max_naming: a name in more chunks than this is a common word and left out.
+        max_introduced: a name that a document introduces must be in at most this many of its chunks. 0, the default,
+            leaves such names out: where one chunk answers, they cost more than they find
             (`benchmarks/notes.py --only harm`).
-        max_chars: a longer sentence (a table, a list of names) is no note.
+        max_chars: a longer sentence (a table, a list of names) is not a note.
     """
 
     max_notes: int = 8
@@ -56,7 +56,7 @@ class MentionsConfig:
 
 @dataclass(frozen=True)
 class _Sentence:
-    """A sentence: its chunk (a place among all), and its span in the document."""
+    """A sentence, the index of its chunk, and its span in the document."""
 
     chunk: int
     span: Span
@@ -64,13 +64,13 @@ class _Sentence:
 
     @property
     def words(self) -> list[Word]:
-        """Its words, with offsets into it; not kept, as those of all documents would fill memory."""
+        """Its words, with offsets into it. Not stored, because the words of all documents would fill memory."""
         return find_words(self.text)
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A note that may be kept; those of lower `rank` first."""
+    """A possible note; lower `rank` is better."""
 
     rank: tuple[int, int, int, int]
     answering: int
@@ -81,24 +81,24 @@ class _Candidate:
 def mention_notes(
     documents: Sequence[Document], chunks: Sequence[Chunk], config: MentionsConfig | None = None
 ) -> ReadNotes:
-    """Notes out of names: each is a sentence, word for word, that names what another chunk is about.
+    """Notes from names. Each note is a sentence that names the topic of another chunk, word for word.
 
-    A chunk is named by its document's title (`metadata["title"]`, without what stands in brackets at its end) and file
-    name (`metadata["path"]`) if it is the first one, by the headings in it and, where `max_introduced` asks for it,
-    by names that its document says in it for the first time. Titles and headings count in all documents; introduced
-    names in their own one, where the order of chunks means something.
+    The names of a chunk are the headings in it. The first chunk also has its document's title (`metadata["title"]`,
+    without a final part in brackets) and file name (`metadata["path"]`). If `max_introduced` allows them, names that
+    first occur in a chunk count too. Titles and headings count in all documents, introduced names only in their own
+    document.
 
     Args:
         documents: with distinct ids.
-        chunks: all that are searched, in the order of the documents: the nodes of a `Corpus`, of trees the leaves.
-        config: None takes the defaults.
+        chunks: all chunks to search, in the order of the documents: the nodes of a `Corpus`, or the leaves of trees.
+        config: None uses the defaults.
 
     Returns:
-        Notes whose `text` is the asking document's text at `source`, and whose `evidence` is the sentence of the
-        answering chunk that has the name, or its first one.
+        Notes. `text` is the asking document's text at `source`; `evidence` is the sentence of the answering chunk that
+        contains the name, or its first sentence.
 
     Raises:
-        InputError: a chunk of a document that is not there.
+        InputError: a chunk's document is missing.
     """
     config = config or MentionsConfig()
     left_out: Counter[str] = Counter()
@@ -118,7 +118,7 @@ def mention_notes(
 
 
 def _sentences(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[_Sentence]:
-    """The sentences of all chunks, in their order; one that a chunk cuts is there as far as it is in the chunk."""
+    """The sentences of all chunks, in order; a sentence that a chunk cuts ends at the chunk's end."""
     return [
         _Sentence(place, span, one.document[slice(*span)])
         for place, one in enumerate(chunk_texts(documents, chunks))
@@ -132,7 +132,7 @@ def _titles(
     config: MentionsConfig,
     own: Mapping[int, Sequence[_Sentence]],
 ) -> tuple[dict[Name, list[int]], set[Name]]:
-    """Names of chunks by titles, file names and headings: to each its chunks that say anything, and which are terms."""
+    """Names from titles, file names and headings, each with its chunks that have text; and the names that are terms."""
     spans: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for place in own:
         spans[chunks[place].document_id] += [(start, end, place) for start, end in chunks[place].spans]
@@ -152,7 +152,7 @@ def _titles(
 
 
 def _chunk_at(spans: Sequence[tuple[int, int, int]], offset: int) -> list[int]:
-    """The chunk that a character stands in, the last one where they overlap; none where it is in none.
+    """The chunk of a character, the last one if chunks overlap; empty if it is in no chunk.
 
     Args:
         spans: (start, end, chunk) in order.
@@ -170,7 +170,7 @@ def _document_names(document: Document) -> Iterator[str]:
 
 
 def _headings(text: str) -> Iterator[tuple[str, int]]:
-    """The words of each Markdown heading, and where they begin."""
+    """The title of each Markdown heading, and its start."""
     for section in find_sections(text):
         if section.title_span is not None:
             start, end = section.title_span
@@ -184,7 +184,7 @@ def _of_titles(
     config: MentionsConfig,
     left_out: Counter[str],
 ) -> Iterator[_Candidate]:
-    # Ambiguous names are found too, or "New York" would name York.
+    # Ambiguous names are found too; otherwise "New York" would name York.
     finder = NameFinder(owners, terms)
     mentions = [
         (name, sentence)
@@ -210,7 +210,7 @@ def _of_introduced(
     config: MentionsConfig,
     left_out: Counter[str],
 ) -> Iterator[_Candidate]:
-    """Names that a document writes itself: later chunks that hold one make notes of the first chunk that does."""
+    """Candidates from names in a document: sentences of later chunks become notes of the first chunk with the name."""
     if not config.max_introduced:
         return
     for _, group in groupby(sentences, key=lambda sentence: chunks[sentence.chunk].document_id):
@@ -229,7 +229,7 @@ def _of_introduced(
 
 
 def _named(finder: NameFinder, sentence: _Sentence) -> list[Name]:
-    """The names in a sentence, each once."""
+    """The distinct names in a sentence."""
     return list(dict.fromkeys(name for name, _ in finder.find(sentence.words)))
 
 
@@ -241,7 +241,7 @@ def _candidate(
     config: MentionsConfig,
     left_out: Counter[str],
 ) -> Iterator[_Candidate]:
-    """The candidate, unless it is of its own chunk, says nothing but the name (a heading), or too much."""
+    """The candidate, unless the sentence is in the named chunk, only contains the name (a heading), or is too long."""
     if answering == sentence.chunk or len(sentence.words) == len(name):
         return
     if len(sentence.text) > config.max_chars:
@@ -251,7 +251,7 @@ def _candidate(
 
 
 def _is_its_own(candidate: _Candidate, own: Mapping[int, Sequence[_Sentence]], chunks: Sequence[Chunk]) -> bool:
-    """Whether the sentence stands in its answering chunk too, as where chunks overlap: it would tell it nothing."""
+    """Whether the sentence is also in the answering chunk, as with overlapping chunks; such a note adds nothing."""
     sentence, answering = candidate.sentence, candidate.answering
     return chunks[sentence.chunk].document_id == chunks[answering].document_id and any(
         sentence.span == one.span for one in own[answering]
@@ -259,7 +259,7 @@ def _is_its_own(candidate: _Candidate, own: Mapping[int, Sequence[_Sentence]], c
 
 
 def _most_specific(candidates: Sequence[_Candidate], most: int, left_out: Counter[str]) -> list[_Candidate]:
-    """At most so many of each chunk, those of lower rank; no text of a chunk twice."""
+    """At most `most` candidates of each chunk, by rank, without repeated texts."""
     found: defaultdict[int, dict[str, _Candidate]] = defaultdict(dict)
     for candidate in sorted(candidates, key=lambda one: one.rank):
         found[candidate.answering].setdefault(candidate.sentence.text, candidate)
@@ -272,7 +272,7 @@ def _most_specific(candidates: Sequence[_Candidate], most: int, left_out: Counte
 
 
 def _note(candidate: _Candidate, own: Sequence[_Sentence], chunks: Sequence[Chunk]) -> Note:
-    """The note of a candidate; it belongs to the sentence of its chunk that has the name, or to the first one."""
+    """The note of a candidate; its evidence is the sentence of the chunk with the name, or the first sentence."""
     finder = NameFinder([candidate.name], [candidate.name])
     anchor = next((sentence for sentence in own if _named(finder, sentence)), own[0])
     return Note(

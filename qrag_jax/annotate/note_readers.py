@@ -1,4 +1,4 @@
-"""Readers of notes by their names; those that ask a language model say what that takes, before and afterwards."""
+"""Readers of notes by name. Readers that ask a language model report an estimate before, and the cost afterwards."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from qrag_jax.llm.config import LlmConfig, make_generator
 from qrag_jax.names import NOTE_READERS
 from qrag_jax.types import Chunk, CountTokens, Document, Embed, NoteReader
 
-_STATEMENTS = 4  # times the tokens of an answer: all statements of a chunk are one
+_STATEMENTS = 4  # times the tokens of an answer, because all statements of a chunk are one answer
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class NoteReading:
     Attributes:
         reader: of `names.NOTE_READERS`.
         llm: the language model of readers that ask one.
-        num_questions_a_chunk: llm: that it is asked for, at most.
-        most_relevant: llm: questions that are put to a chunk, the nearest ones.
-        wrong_share, seed: scripted: this share of the answers is wrong, drawn by the seed.
+        num_questions_a_chunk: llm: most questions to write about a chunk.
+        most_relevant: llm: number of nearest questions to ask a chunk.
+        wrong_share, seed: scripted: share of answers that are wrong, drawn by the seed.
     """
 
     reader: str
@@ -52,9 +52,9 @@ class ReaderTools:
     """The functions that readers share.
 
     Attributes:
-        embed: of the chunks, such as of an index.
-        count: tokens of a text, where the model does not count.
-        progress: as of `make_llm_reader`.
+        embed: makes vectors of chunks and questions.
+        count: counts tokens, if the model cannot.
+        progress: as for `make_llm_reader`.
     """
 
     embed: Embed
@@ -64,12 +64,12 @@ class ReaderTools:
 
 @dataclass(frozen=True)
 class ReadyReader:
-    """A reader of notes.
+    """A reader of notes that is ready to use.
 
     Attributes:
-        read: the notes of documents and chunks.
-        estimate: what reading them takes at most; None where no language model is asked.
-        readings: what was read so far, one a call of `read`, by a language model.
+        read: (documents, chunks) -> notes.
+        estimate: (documents, chunks) -> upper bound of the cost; None without a language model.
+        readings: the cost of each call of `read`; empty without a language model.
     """
 
     read: NoteReader
@@ -81,23 +81,27 @@ MakeReader = Callable[[NoteReading, ReaderTools], ReadyReader]  # of `names.NOTE
 
 
 def make_note_reader(reading: NoteReading, tools: ReaderTools) -> ReadyReader:
-    """The reader of a name; its language model, if it asks one, is loaded."""
+    """Makes the reader with this name, and loads its language model, if any.
+
+    Raises:
+        UsageError: there is no such reader.
+    """
     make: MakeReader = NOTE_READERS.load(reading.reader)
     return make(reading, tools)
 
 
 def by_mentions(reading: NoteReading, tools: ReaderTools) -> ReadyReader:
-    """A sentence that names what another chunk is about is a note of that chunk."""
+    """Notes from sentences that name the topic of another chunk."""
     return ReadyReader(mention_notes)
 
 
 def by_script(reading: NoteReading, tools: ReaderTools) -> ReadyReader:
-    """Facts of bAbI stories."""
+    """Notes from facts of bAbI stories."""
     return ReadyReader(partial(read_stories, wrong_share=reading.wrong_share, seed=reading.seed))
 
 
 def by_questions(reading: NoteReading, tools: ReaderTools) -> ReadyReader:
-    """Questions of every chunk, put to those nearest to it."""
+    """Notes from questions about every chunk that the nearest chunks answer."""
     generator, readings, config = make_generator(reading.llm), list[Reading](), reading.questions
     count = generator.count or tools.count
     return ReadyReader(
@@ -108,7 +112,7 @@ def by_questions(reading: NoteReading, tools: ReaderTools) -> ReadyReader:
 
 
 def by_propositions(reading: NoteReading, tools: ReaderTools) -> ReadyReader:
-    """Statements of every chunk, which are its own notes."""
+    """Notes from the statements of every chunk; they are notes of that chunk."""
     generator, readings, llm = make_generator(reading.llm), list[Reading](), reading.llm
     count = generator.count or tools.count
     config = PropositionsConfig(

@@ -1,12 +1,12 @@
-"""Rows in which a language model says which lines begin parts of a document: written, read, checked, their grammar.
+"""Numbered lines for a language model, and the rows in which it names lines that begin a part of a document.
 
     12, Level One, true
     15, Level Two, false
 
-A row is the number of a line, the level of the part that begins there, and whether the line is a heading. Where no line
+A row is the number of a line, the level of the part that begins there, and whether the line is a heading. If no line
 begins a part, the answer is `none`.
 
-A text as numbered lines for a language model: each cut short, and as many in a window as its tokens hold.
+Lines are cut to a maximum length, and a window contains as many lines as its tokens allow.
 """
 
 import re
@@ -20,11 +20,11 @@ from qrag_jax.types import CountTokens, Grammar, InputError, Regex, UsageError
 
 @dataclass(frozen=True)
 class Lines:
-    """What a model is shown of a text; the text itself stays whole.
+    """The lines of a text as a model sees them; the text itself is unchanged.
 
     Attributes:
-        texts: one line each, without line breaks.
-        costs: tokens of each with its number and line end.
+        texts: of the lines, without line breaks.
+        costs: tokens of each line with its number and line end.
     """
 
     texts: tuple[str, ...]
@@ -34,15 +34,15 @@ class Lines:
         return len(self.texts)
 
     def stop(self, first: int, tokens: int, most: int | None = None) -> int:
-        """Where a window ends that begins with a line: before the first line that it has no room for.
+        """The end of a window: the first line that does not fit.
 
         Args:
-            first: line from 0.
-            tokens: that the window holds; a line that is larger is a window of its own.
-            most: lines that it holds, at least 1; None is any number.
+            first: first line of the window, from 0.
+            tokens: most tokens of the window; a larger line is a window alone.
+            most: most lines of the window, at least 1; None is no limit.
 
         Returns:
-            The line behind the last one of the window, above `first`.
+            The line after the last one of the window; greater than `first`.
         """
         last = len(self) if most is None else min(len(self), first + most)
         place, left = first + 1, tokens - self.costs[first]
@@ -52,17 +52,21 @@ class Lines:
         return place
 
     def written(self, numbers: Iterable[int]) -> str:
-        """Some lines below each other, numbered from 0 in this order, whatever they are in the text."""
+        """Some lines as text, numbered from 0 in this order."""
         return "\n".join(f"{number}: {self.texts[line]}" for number, line in enumerate(numbers))
 
 
 def number_lines(texts: Sequence[str], count: CountTokens, *, max_chars: int, tokens: int) -> Lines:
-    """Each text as a line: blanks as one, lone surrogates as U+FFFD, cut to a number of characters and of tokens.
+    """Makes a line of each text: joins blanks, replaces lone surrogates by U+FFFD, and cuts it.
 
     Args:
         texts: sentences or paragraphs, none blank.
-        max_chars: of a line, without its number.
-        tokens: of a line with its number, so that it fits into a window.
+        count: counts tokens.
+        max_chars: most characters of a line, without its number.
+        tokens: most tokens of a line with its number, so it fits into a window.
+
+    Raises:
+        UsageError: a line of one character has too many tokens.
     """
     lines, costs = [], []
     for text in texts:
@@ -73,24 +77,24 @@ def number_lines(texts: Sequence[str], count: CountTokens, *, max_chars: int, to
 
 
 def _cut(line: str, number: int, count: CountTokens, tokens: int) -> tuple[str, int]:
-    """The line, shorter where it is over the tokens, and its cost."""
+    """The line, cut to the allowed tokens, and its cost."""
     while (cost := count(f"{number}: {line}\n")) > tokens:
         if len(line) == 1:
-            raise UsageError(f"a line of one character has {cost} tokens with its number: give windows of more tokens")
+            raise UsageError(f"a line of one character has {cost} tokens with its number; give windows more tokens")
         line = line[: max(1, len(line) * tokens // cost)]
     return line, cost
 
 
 LEVELS = ("One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 NO_ROWS = "none"
-# Why a row does not count.
+# Reasons why a row does not count.
 NO_ROW = "no row"
 LEVEL_UNKNOWN = "level unknown"
 OUT_OF_RANGE = "line out of range"
 READ_BEFORE = "line read before"
 REPEATED = "line repeated"
 NOT_RISING = "lines not rising"
-MAX_RISING = 200  # lines of a window whose grammar knows their order; of more its tables become too large
+MAX_RISING = 200  # most lines of a window for a grammar with ordered lines; larger ones need too large tables
 _LEVEL_NUMBERS = {word.lower(): number for number, word in enumerate(LEVELS, start=1)}
 _ROW = re.compile(r"[\s\-*]*(\d{1,9})\s*,\s*level\s+([a-z0-9]+)\s*(?:,\s*(true|false)\b.*)?", re.IGNORECASE)
 
@@ -101,8 +105,8 @@ class Row:
 
     Attributes:
         line: its number in the window.
-        level: from 1 to 10; 0 is one that there is not.
-        is_title: the line is a heading.
+        level: from 1 to 10; 0 is an unknown level.
+        is_title: whether the line is a heading.
     """
 
     line: int
@@ -112,11 +116,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an answer says.
+    """A parsed answer.
 
     Attributes:
-        rows: in its order, good or bad.
-        num_other: lines that are no row.
+        rows: in the answer's order, valid or not.
+        num_other: number of lines that are not rows.
     """
 
     rows: tuple[Row, ...]
@@ -125,17 +129,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class RowsForm:
-    """Answers of rows; an `AnswerForm`.
+    """The form of an answer with rows; an `AnswerForm`.
 
     Attributes:
-        window_lines: most lines of a window; None is any number.
+        window_lines: most lines of a window; None is no limit.
     """
 
     window_lines: int | None = None
 
     @property
     def grammar(self) -> Grammar:
-        """Rows of lines that rise, none twice, up to 200 lines a window; rows in any order for more."""
+        """For windows of up to 200 lines, rows in the order of lines, each line at most once; above that, any rows."""
         if self.window_lines is None or self.window_lines > MAX_RISING:
             row = rf"(?:0|[1-9][0-9]{{0,4}}){_TAIL}"
             return Regex(rf"{NO_ROWS}|{row}(?:\n{row})*\n?")
@@ -143,7 +147,11 @@ class RowsForm:
         return Regex(rf"{NO_ROWS}|{rows}")
 
     def read(self, text: str) -> Answer:
-        """The rows of an answer, whatever stands around them."""
+        """The rows of an answer, ignoring other text.
+
+        Raises:
+            InputError: the answer has no row and is not `none`.
+        """
         return read_rows(text)
 
 
@@ -151,14 +159,14 @@ _TAIL = f", Level (?:{'|'.join(LEVELS)}), (?:true|false)"
 
 
 def format_rows(rows: Iterable[Row]) -> str:
-    """The answer that says these rows, without a line end behind the last one."""
+    """The answer with these rows, without a final line end."""
     return (
         "\n".join(f"{row.line}, Level {LEVELS[row.level - 1]}, {str(row.is_title).lower()}" for row in rows) or NO_ROWS
     )
 
 
 def read_rows(text: str) -> Answer:
-    """The rows of an answer, as of `RowsForm.read`; one without its last word is read too."""
+    """The rows of an answer, as in `RowsForm.read`; the last field of a row may be missing."""
     lines = [line for line in text.splitlines() if line.strip()]
     if [line.strip(" .`'\"").lower() for line in lines] == [NO_ROWS]:
         return Answer(())
@@ -176,17 +184,18 @@ def read_rows(text: str) -> Answer:
 def good_rows(
     answer: Answer, num_read: int, num_lines: int, known: Mapping[int, int] | None = None
 ) -> tuple[dict[int, int], Counter[str]]:
-    """The rows of an answer that count, and why others do not.
+    """The valid rows of an answer, and the number of invalid ones by reason.
 
-    A row counts where its level is known, its line is in the window and was not read before, no row before it is of
-    the same line, and the last one of the same level is of a line above it.
+    A row is valid if its level is known, its line is in the window and not residual, no earlier row has the same line,
+    and the last row of the same level has a lower line.
 
     Args:
-        num_read: lines at the beginning of the window that were read before.
-        known: line -> level of what is settled; a row that says the same is neither.
+        num_read: number of residual lines at the beginning of the window.
+        num_lines: number of lines in the window.
+        known: line -> level of settled rows; a row that repeats one is ignored.
 
     Returns:
-        (line -> level, rising; how many rows do not count, by reason).
+        (line -> level, in order; numbers of invalid rows by reason).
     """
     settled = dict(known or {})
     kept: dict[int, int] = {}
@@ -205,7 +214,7 @@ def good_rows(
 
 
 def _fault(row: Row, num_read: int, num_lines: int, taken: Iterable[int], last: int) -> str | None:
-    """Why a row does not count; None where it does."""
+    """The reason why a row is invalid, or None."""
     if not row.level:
         return LEVEL_UNKNOWN
     if row.line >= num_lines:

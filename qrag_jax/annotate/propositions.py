@@ -1,7 +1,7 @@
-"""Notes that say a chunk's facts one by one: propositions (Dense X Retrieval), as a baseline of notes that join chunks.
+"""Notes that state the facts of a chunk one by one: propositions (Dense X Retrieval), a baseline for notes.
 
-Each is a note of the chunk that it was taken from, so that a chunk is found by the best of its facts. None says
-anything of another chunk, so `best_of` must not be capped: a note would count at most as much as its own chunk.
+Each is a note of its own chunk, so a chunk is found by its best fact. Such notes do not link chunks, so use
+`best_of_uncapped`: with a cap, a note would score at most as high as its own chunk.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,24 +35,24 @@ from qrag_jax.types import (
 )
 
 READER = "propositions"
-# Why something is no note.
+# Reasons why a statement is not a note.
 SAID_BEFORE = "statement made before"
 NOT_OF_CHUNK = "statement in other words than its chunk's"
 TOO_LONG = "note longer than its chunk"
 _PROMPT = "propositions"
-_MIN_SHARE = 2 / 3  # of a statement's words that its chunk has: small models state what the prompt has as its example
+_MIN_SHARE = 2 / 3  # least share of a statement's words in its chunk; small models repeat the prompt's example
 _STATEMENTS = Form(Record({"statements": ListOf(Text(1, 400), 0, 40)}), Record({"statements": ListOf(Text(0), 0)}))
 
 
 @dataclass(frozen=True)
 class PropositionsConfig:
-    """How a language model takes chunks apart.
+    """How a language model splits chunks into statements.
 
     Attributes:
         max_tokens: of all statements of a chunk.
-        sampling: of all calls, but for `max_tokens`.
-        max_asks: calls of a prompt, at most.
-        prompts: folder of the user's templates; None takes ours.
+        sampling: of all calls, except `max_tokens`.
+        max_asks: most calls for a prompt.
+        prompts: folder of the user's templates; None uses the built-in ones.
     """
 
     max_tokens: int = 800
@@ -71,23 +71,23 @@ def make_propositions_reader(
     progress: Progressed | None = None,
     finished: Callable[[Reading], None] | None = None,
 ) -> NoteReader:
-    """A reader whose notes are the statements of a chunk about itself, in the model's words.
+    """Makes a reader whose notes are the statements of each chunk, in the model's words.
 
-    The place of a statement, `source` and `evidence`, is the sentence of the chunk that has the most of its words. A
-    statement is left out if its chunk has fewer than two thirds of them, as in a script without blanks. Its text is
-    also its `answer`, as it is nowhere word for word.
+    `source` and `evidence` of a statement are the sentence of the chunk with the most of its words. A statement is left
+    out if its chunk has fewer than two thirds of its words, as in scripts without blanks. Its text is also its
+    `answer`, because the document does not contain it word for word.
 
     Args:
-        generator: of the statements.
-        config: None takes the defaults.
-        progress: told of every answer, in the stage `statements`.
-        finished: told what a reading took, before its notes are given.
+        generator: writes the statements.
+        config: None uses the defaults.
+        progress: called for every answer, in the stage `statements`.
+        finished: called with the cost of a reading, before its notes are returned.
 
     Returns:
-        (documents, chunks) -> notes, as of `questions.make_llm_reader`.
+        (documents, chunks) -> notes, as in `chunk_questions.make_llm_reader`.
 
     Raises:
-        UsageError: a prompt of the user's that cannot be used.
+        UsageError: a template of the user cannot be used.
     """
     config = config or PropositionsConfig()
     template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
@@ -106,7 +106,7 @@ def make_propositions_reader(
 def estimate_propositions_reader(
     documents: Sequence[Document], chunks: Sequence[Chunk], count: CountTokens, config: PropositionsConfig | None = None
 ) -> Estimate:
-    """What the reader will take at most; as `questions.estimate_llm_reader`."""
+    """An upper bound of the reader's cost, as in `chunk_questions.estimate_llm_reader`."""
     config = config or PropositionsConfig()
     template = load_prompt(_PROMPT, config.prompts)
     texts = chunk_texts(documents, chunks)
@@ -127,7 +127,7 @@ def _notes(
 
 
 def _note(one: ChunkText, statement: str, reader: str) -> Note | str:
-    """The note of a statement, or why it is none."""
+    """The note of a statement, or the reason why there is none."""
     if len(statement) > len(one.text):
         return TOO_LONG
     place = most_like(statement, one.document, one.chunk.spans)

@@ -1,7 +1,7 @@
-"""Where in a chunk a quote stands, and which of its sentences a text is most like.
+"""Finds the place of a quote in a chunk, and the sentence of a chunk that is most similar to a text.
 
-A language model is asked for evidence word for word. What it gives counts only where the document has it: a note shows
-the document's own text at that place, never the model's.
+A language model is asked to quote evidence word for word. A quote counts only if the document contains it. A note then
+shows the document's text at that place, never the model's.
 """
 
 import re
@@ -14,28 +14,27 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.types import Span
 
-MIN_SIMILARITY = 0.9  # of a quote that is not word for word
-MIN_WORDS = 8  # of such a quote: fewer words are near to too much
+MIN_SIMILARITY = 0.9  # of a quote that is not exact
+MIN_WORDS = 8  # of such a quote; fewer words resemble too many texts
 _BLANK = re.compile(r"\s")
 
 
 def quote_places(quote: str, text: str, spans: Sequence[Span]) -> list[Span]:
-    """Where a quote stands in a chunk: word for word, or else nearly so.
+    """The places of a quote in a chunk, exact or almost exact.
 
-    Word for word means but for line breaks and other blanks, and never from the middle of an English word. A quote of
-    `MIN_WORDS` words or more that stands nowhere so is looked for by its similarity (`near_places`).
+    An exact match ignores differences of white space, and begins and ends at word borders of English words. If there is
+    none, a quote of at least `MIN_WORDS` words is searched by similarity (`near_places`).
 
     Args:
-        spans: of the chunk; a quote over the border of two is not found.
+        spans: of the chunk; a quote across two spans is not found.
 
     Returns:
-        Half-open offsets into `text`: none where the quote is not in the chunk, several where it does not say which
-        place is meant.
+        Half-open offsets into `text`: empty if the quote is not in the chunk, several if it is ambiguous.
     """
     words = quote.split()
     if not words:
         return []
-    parts = [(start, readable(text[start:end])) for start, end in spans]  # as a model is shown them
+    parts = [(start, readable(text[start:end])) for start, end in spans]  # as a model sees them
     found = [(start + a, start + b) for start, part in parts for a, b in _exact_places(words, part)]
     if found or len(words) < MIN_WORDS:
         return found
@@ -43,22 +42,22 @@ def quote_places(quote: str, text: str, spans: Sequence[Span]) -> list[Span]:
 
 
 def near_places(quote: str, text: str, least: float = MIN_SIMILARITY) -> list[Span]:
-    """Parts of a text that are nearly a quote, the most similar one first, none overlapping another.
+    """Parts of a text that are similar to a quote, the most similar first, without overlaps.
 
-    The distance of two texts is the number of characters to take out of one and to put in to get the other one. For
-    every end in the text, the part with the least distance to the quote is found (Sellers, 1980):
+    The distance of two texts is the number of characters to delete and to insert. For every end in the text, the part
+    with the smallest distance to the quote is found (Sellers, 1980):
 
-        D[0, j] = 0,   D[i, j] = min(D[i-1, j] + 1, D[i, j-1] + 1, D[i-1, j-1] where quote[i] = text[j])
+        D[0, j] = 0,   D[i, j] = min(D[i-1, j] + 1, D[i, j-1] + 1, D[i-1, j-1] if quote[i] = text[j])
 
-    and counts where its similarity, 1 - D / (length of quote + length of part), is at least `least`. Blanks are equal.
+    It counts if its similarity, 1 - D / (length of quote + length of part), is at least `least`. All blanks are equal.
 
-    Takes time in proportion to the lengths of quote times text.
+    The time is proportional to the length of the quote times the length of the text.
     """
-    if 2 * len(text) < least * (len(quote) + len(text)):  # not even all of the text would be similar enough
+    if 2 * len(text) < least * (len(quote) + len(text)):  # not even the whole text would be similar enough
         return []
     letters = np.array([ord(letter) for letter in _BLANK.sub(" ", text)], np.int64)
     size = len(letters)
-    # Distance and start of the best part in one number, (distance, later starts first), so that one minimum does both.
+    # Distance and start of the best part in one number (distance first, then later starts), so one minimum finds both.
     unit, ends = size + 1, np.arange(size + 1)
     row = size - ends
     for letter in _BLANK.sub(" ", quote):
@@ -78,7 +77,7 @@ def near_places(quote: str, text: str, least: float = MIN_SIMILARITY) -> list[Sp
 
 
 def whole_sentences(part: Span, text: str, spans: Sequence[Span]) -> Span:
-    """The sentences of a chunk that a part of it stands in, from the first to the last.
+    """The span of the sentences of a chunk that contain a part of it.
 
     Args:
         part: within one of the spans, not blank.
@@ -88,7 +87,7 @@ def whole_sentences(part: Span, text: str, spans: Sequence[Span]) -> Span:
 
 
 def most_like(told: str, text: str, spans: Sequence[Span]) -> Span | None:
-    """The sentence of a chunk that has the most of the words of a text, the first one of equals; None: none has any."""
+    """The sentence of a chunk with the most words of a text, the first of equals; None if no sentence has any."""
     wanted = {word.text for word in find_words(told)}
     sentences = chunk_sentences(text, spans)
     shared = [len(wanted & {word.text for word in find_words(text[start:end])}) for start, end in sentences]
@@ -97,7 +96,7 @@ def most_like(told: str, text: str, spans: Sequence[Span]) -> Span | None:
 
 
 def share_of_words(told: str, text: str) -> float:
-    """The share of the different words of `told` that stand in a text too; 0 where it has none."""
+    """The share of the distinct words of `told` that are in a text; 0 if `told` has no words."""
     wanted, there = ({word.text for word in find_words(one)} for one in (told, text))
     return len(wanted & there) / len(wanted) if wanted else 0.0
 
@@ -111,7 +110,7 @@ def _exact_places(words: Sequence[str], text: str) -> list[Span]:
     before = r"(?<![A-Za-z0-9])" if _is_english(words[0][0]) else ""
     behind = r"(?![A-Za-z0-9])" if _is_english(words[-1][-1]) else ""
     pattern = before + r"\s+".join(map(re.escape, words)) + behind
-    # Looked for at every character: two places may overlap.
+    # Searched at every character, because two places may overlap.
     return [found.span(1) for found in re.finditer(f"(?=({pattern}))", text)]
 
 

@@ -1,4 +1,4 @@
-"""Summaries of parts of documents by a language model: what SmartChunk embeds a parent by, and pays for."""
+"""Summaries of sections by a language model; SmartChunk embeds them as the vectors of parents."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ _STAGE = "summaries"
 
 @dataclass(frozen=True)
 class SummariesConfig:
-    """How a language model sums up.
+    """How a language model writes summaries.
 
     Attributes:
-        max_tokens: of a summary, the paper's 128; what is longer is cut there.
-        sampling: of all calls, but for `max_tokens`.
-        prompts: folder of the user's templates; None takes ours.
+        max_tokens: of a summary, the paper's 128; a longer summary is cut there.
+        sampling: of all calls, except `max_tokens`.
+        prompts: folder of the user's templates; None uses the built-in ones.
     """
 
     max_tokens: int = 128
@@ -36,12 +36,12 @@ class SummariesConfig:
 
 @dataclass(frozen=True)
 class Summaries:
-    """What became of texts that were to be summed up.
+    """The summaries of texts.
 
     Attributes:
-        texts: of each its summary; None where there is none.
-        left_out: how many have none, by reason.
-        reading: what the calls took.
+        texts: the summary of each text, or None.
+        left_out: number of texts without a summary, by reason.
+        reading: the cost of the calls.
     """
 
     texts: tuple[str | None, ...]
@@ -56,17 +56,17 @@ def summarise(
     *,
     progress: Progressed | None = None,
 ) -> Summaries:
-    """Sums texts up, each in a call of its own; equal texts share one.
+    """Summarises texts, one in each call; equal texts share a call.
 
     Args:
-        generator: of the summaries; around a journal (`llm/journal`) no finished call is made again.
-        texts: of parts of documents; lone surrogates are read as U+FFFD.
-        config: None takes the defaults.
-        progress: told of every answer, in the stage `summaries`.
+        generator: writes the summaries; with a journal (`llm/journal`), no finished call is repeated.
+        texts: of sections; lone surrogates become U+FFFD.
+        config: None uses the defaults.
+        progress: called for every answer, in the stage `summaries`.
 
     Raises:
-        InputError: every call has failed; or the generator breaks its contract.
-        UsageError: a prompt of the user's that cannot be used.
+        InputError: all calls failed, or the generator breaks its contract.
+        UsageError: a template of the user cannot be used.
     """
     config = config or SummariesConfig()
     template = load_prompt(_PROMPT, config.prompts)
@@ -94,7 +94,7 @@ def summarise(
 
 
 def summaries_fingerprint(generator: TextGenerator, config: SummariesConfig | None = None) -> str:
-    """Equal for summaries of the same model, prompt and sampling."""
+    """A fingerprint that is equal for the same model, prompt and sampling."""
     config = config or SummariesConfig()
     template = load_prompt(_PROMPT, config.prompts)
     return f"{generator.model} {template.sha256[:16]} {replace(config.sampling, max_tokens=config.max_tokens)}"

@@ -1,4 +1,4 @@
-"""Documents that a language model reads window by window: one window of each in a round, until all are read."""
+"""Lets a language model read documents window by window: one window of each document in a round, until all are read."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,15 +14,15 @@ from qrag_jax.types import Message
 
 @dataclass(frozen=True)
 class PointsReading:
-    """What finding the points of some texts took.
+    """The result and cost of finding boundaries in some texts.
 
     Attributes:
-        num_texts: that were read.
-        num_windows: that the model was asked about.
-        num_rows: statements of its answers that count, those among them that a later window took back.
-        num_points: that were found.
-        dropped: statements that do not count, answers that cannot be read and calls that failed, by reason.
-        calls: what they cost.
+        num_texts: texts read.
+        num_windows: windows that the model was asked about.
+        num_rows: valid statements in its answers, including those that a later window replaced.
+        num_points: boundaries found.
+        dropped: invalid statements, unreadable answers and failed calls, by reason.
+        calls: the cost.
     """
 
     num_texts: int = 0
@@ -35,13 +35,13 @@ class PointsReading:
 
 @dataclass(frozen=True)
 class Walk:
-    """A document on its way through its windows.
+    """The progress through the windows of a document.
 
     Attributes:
         lines: of the whole document.
-        first: new line with which the next window begins.
-        residual: lines read before, which stand in front of it; rising.
-        points: that are settled, all of lines up to `first`.
+        first: first new line of the next window.
+        residual: earlier lines that come before it in the window, in order.
+        points: settled boundaries, all at lines up to `first`.
     """
 
     lines: Lines
@@ -51,11 +51,11 @@ class Walk:
 
     @property
     def is_done(self) -> bool:
-        """Every line was read; a single one has nothing to ask."""
+        """Whether every line is read; a document of a single line needs no question."""
         return self.first >= len(self.lines) or len(self.lines) == 1
 
 
-# (document, the value of the answer or None) -> (document, statements that count, those that do not by reason).
+# (document, the value of the answer or None) -> (document, number of valid statements, invalid ones by reason).
 Advance = Callable[[Walk, Any], tuple[Walk, int, Counter[str]]]
 
 
@@ -69,18 +69,19 @@ def read_windows(
     advance: Advance,
     finished: Callable[[PointsReading], None] | None = None,
 ) -> list[list[Point]]:
-    """The points of all documents, read to their ends.
+    """Finds the boundaries of all documents.
 
     Args:
-        desk: where the model is asked; its `progress` is told how many lines were read in the rounds before, in the
-            stage `lines`.
-        form: of the answer to a document's next window; those of one form are asked in one batch.
+        desk: asks the model; its `progress` receives the lines read in earlier rounds, in the stage `lines`.
+        documents: at their beginnings.
+        form: of the answer to a document's next window; windows with the same form are asked in one batch.
+        max_tokens: most tokens of an answer.
         prompt: of a document's next window.
-        advance: a document behind it; every window must bring it on.
-        finished: told what was read, also where a call has failed.
+        advance: the document after the answer; every window must advance it.
+        finished: called with the result and cost, even if a call failed.
 
     Raises:
-        TextFault: calls have failed. Documents that they belong to are read no further, all others to their ends.
+        TextFault: calls failed. Their documents are not read further; all others are read to their ends.
     """
     now, failed = list(documents), dict[int, str]()
     desk = replace(desk, progress=_progress_by_lines(now, desk.progress))
@@ -108,15 +109,15 @@ def read_windows(
     if failed:
         place, error = min(failed.items())
         raise TextFault(
-            f"a call of the language model failed: {error}; {len(failed):,} of {len(now):,} texts have no points "
-            "(with a journal, asking again asks for these only)",
+            f"a call of the language model failed: {error}; {len(failed):,} of {len(now):,} texts have no boundaries; "
+            "run again (with a journal, only failed calls are repeated)",
             place,
         )
     return [list(one.points) for one in now]
 
 
 def _progress_by_lines(now: Sequence[Walk], progress: Progressed | None) -> Progressed | None:
-    """What a desk tells of every answer, as lines of all documents: how many windows there will be is not known."""
+    """Reports progress as lines of all documents, because the number of windows is unknown."""
     if progress is None:
         return None
     of = sum(len(one.lines) for one in now)
@@ -127,9 +128,9 @@ def lines_prompt(template: PromptTemplate, lines: str, **numbers: int) -> tuple[
     """The conversation about a window.
 
     Args:
-        template: that asks, ours or the user's.
-        lines: as `Lines.written` gives them.
-        numbers: of lines, by their names in the template.
+        template: built-in, or the user's.
+        lines: from `Lines.written`.
+        numbers: line numbers, by their names in the template.
     """
     mark, fenced = fence([lines], "lines")
     return template.fill(mark=mark, lines=fenced, **{name: str(number) for name, number in numbers.items()})

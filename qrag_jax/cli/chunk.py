@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qrag_jax.chunking.chunker import ChunkConfig
     from qrag_jax.service.chunking import Cut, Cutter
 
-_TREE, _HIERARCHY, _LEVELS = "tree", "hierarchy", "levels"  # the first is no strategy of a config
+_TREE, _HIERARCHY, _LEVELS = "tree", "hierarchy", "levels"  # tree is not a strategy of a config
 _MAKE_TREES = CHUNKERS.choices("tree")
 _BY_POINTS = CHUNKERS.choices("points")
 _OWNERS = {"points": _BY_POINTS, "tagger": _BY_POINTS, "level_cap": (_HIERARCHY,), "sizes": (_LEVELS,)}
@@ -40,8 +40,8 @@ for a PDF. Offsets count characters of the decoded text, and end is exclusive. -
 """
 _DETAILS = f"""\
 {CHUNKERS.help()}\
-  tree        all levels together: the file, its sections, their paragraphs, lists, tables and code blocks, and parts of
-              whatever is over --max_tokens, or 256 tokens; only leaves obey the limit (headings.max_level)
+  tree        all levels together: the file, its sections, their paragraphs, lists, tables and code blocks, and pieces
+              of any that exceed --max_tokens, or 256 tokens; only leaves obey the limit (headings.max_level)
 
 The decoded text keeps all line ends and drops a byte order mark. In Python it is open(file, encoding="utf-8-sig",
 newline="").read(). The text of a chunk is the text of its spans, joined by line breaks. Its tokens are counted by the

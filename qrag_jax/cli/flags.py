@@ -43,9 +43,8 @@ texts PATHS... QUESTION ...  files, folders or one index, then the question
                         Union speeches)
 --num_steps N           chunks to pick (default: as in training)
 . --seed I = 0          random seed; the same seed gives the same result
-. --storage             local: how to store matrices: float32, bfloat16, int8 (blocks of 8 bits), or file (as in the
-                        .gguf file) (default: file for .gguf files, if the extra cpu is installed and there is no
-                        accelerator; else float32)
+. --storage             local: store matrices as float32, bfloat16, int8 (blocks of 8 bits) or file (as in the .gguf
+                        file) (default: for .gguf files with the extra cpu and without accelerator, file; else float32)
 --json                  print JSON instead of text
 """
 # Choices of flags that are the same in every verb; `Verb.choices` adds to them or replaces them.
@@ -200,7 +199,7 @@ def add(parser: argparse.ArgumentParser, table: str, choices: Mapping[str, Colle
 
 
 def _lines(table: str) -> list[tuple[str, list[str], str]]:
-    """Each line of a table as its mark, the words before its help, and its help."""
+    """Splits each line of a table into its mark, the words before its help, and its help."""
     joined = re.sub(r"\n +", " ", table)
     split = [re.fullmatch(r"((?:\|!?)?\.?) ?(.*?)(?:  +(.*))?", line) for line in joined.splitlines()]
     return [(one[1], one[2].split(" "), one[3] or "") for one in split if one is not None]

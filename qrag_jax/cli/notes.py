@@ -1,4 +1,4 @@
-"""`qrag notes`: the notes of an index, and what notes find, measured on sets with labels."""
+"""`qrag notes`: shows the notes of an index, and measures notes on labelled sets."""
 
 import argparse
 from collections.abc import Mapping, Sequence

@@ -142,7 +142,7 @@ class Parser(_Plain):
         return super().format_help()
 
     def _add_kinds(self, kinds: Mapping[str, Verb]) -> None:
-        """The lines of the help that name the kinds of a verb."""
+        """Adds the kinds of a verb to the help."""
         self.usage = f"{self.prog} {{{','.join(kinds)}}} ..."
         group = self.add_subparsers(
             title="kinds",

@@ -1,4 +1,4 @@
-"""Language models behind one protocol (`types.TextGenerator`), and a journal of finished calls."""
+"""Language models with one protocol (`types.TextGenerator`), and a journal of finished calls."""
 
 import lazy_loader
 

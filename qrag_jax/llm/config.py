@@ -1,4 +1,4 @@
-"""A language model as a config names it, with a journal and a budget around it."""
+"""Makes a language model from a config, with a journal and a budget."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -15,36 +15,36 @@ from qrag_jax.names import LLMS, Storage
 from qrag_jax.types import CountTokens, Finished, Generation, InputError, Message, Sampling, TextGenerator, UsageError
 
 _OF_OPENAI = ("base_url", "key_name", "concurrency", "deadline", "any_model", "grammar_field")
-# Calls that a journal claims at a time, per call at once. A round waits for its slowest call: the fewer rounds there
-# are, the less the others of the pool stand idle meanwhile. But what is claimed is closed to other processes.
+# Calls that a journal claims together, for each concurrent call. A round waits for its slowest call, so fewer rounds
+# keep the pool busier. But claimed calls are closed to other processes.
 _CLAIMS_A_WORKER = 4
 _CLAIMS = 64  # at least
 
 
 @dataclass(frozen=True)
 class LlmConfig:
-    """A language model, its sampling, the place of its answers, and the limit of their cost.
+    """A language model with its sampling, journal and budget.
 
-    `make_generator` refuses what does not go together: a config of a model that is not asked is none of its concern.
+    `make_generator` checks that the fields go together; a config that is never used is not checked.
 
     Attributes:
-        llm: who answers, of `names.LLMS`.
+        llm: where the model runs, of `names.LLMS`.
         llm_model: local: smollm2 (for None), a folder, a .gguf file or a hub id; openai: the name of the model on the
             server; scripted: a JSONL file.
-        storage: local: how matrices are kept.
-        base_url: openai: the server.
-        key_name: openai: environment variable with the key; None: OPENAI_API_KEY for OpenAI's own hosts alone, else
+        storage: local: how matrices are stored.
+        base_url: openai: address of the server.
+        key_name: openai: environment variable with the key; None: OPENAI_API_KEY for OpenAI's own hosts, else
             QRAG_API_KEY.
-        concurrency, deadline: openai: calls at a time, seconds of a call with its retries; None: 4 and 120.
-        any_model: openai: take answers of a model by another name too.
-        grammar_field: openai: how the server is told the form of an answer; None: it is not told.
-        journal: file of finished answers; None is the user's own.
-        no_journal: keep no answers, and take none from earlier calls.
-        max_llm_tokens, max_dollars: the most to pay for; None is no limit.
-        prices: file of prices, as of `load_prices`.
-        prompts: folder of one's own prompt templates.
-        temperature: 0 takes the likeliest token.
-        max_answer_tokens: of an answer, at most.
+        concurrency, deadline: openai: calls at the same time; seconds of a call with its retries. None: 4 and 120.
+        any_model: openai: accept answers from a model with another name.
+        grammar_field: openai: request field that sends the form of an answer; None sends none.
+        journal: file that caches finished answers; None is the user's own file.
+        no_journal: cache no answers, and use none from earlier calls.
+        max_llm_tokens, max_dollars: budget; None is no limit.
+        prices: file of prices, as in `load_prices`.
+        prompts: folder of your own prompt templates.
+        temperature: of sampling; 0 takes the likeliest token.
+        max_answer_tokens: most tokens of an answer.
     """
 
     llm: str = "local"
@@ -71,23 +71,23 @@ class LlmConfig:
         return Sampling(max_tokens=self.max_answer_tokens, temperature=self.temperature)
 
     def given(self) -> list[str]:
-        """The fields that are not their defaults; but `max_answer_tokens`, as each use has a default of its own."""
+        """Names of fields that differ from their defaults, without `max_answer_tokens`, whose default varies by use."""
         names = [one.name for one in fields(self)[:-1] if getattr(self, one.name) != one.default]
         return sorted(names, key=lambda name: name == "llm")
 
     def load_prices(self) -> Prices | None:
-        """The price list; None without one."""
+        """The prices, or None."""
         return None if self.prices is None else load_prices(self.prices)
 
 
 @dataclass(frozen=True)
 class ReadyGenerator(AroundGenerator):
-    """A language model as a config describes it; a `TextGenerator`.
+    """A language model made from a config. Satisfies `types.TextGenerator`.
 
     Attributes:
-        generator: that answers, with journal and budget.
-        window: tokens of prompt and answer together; None where the model does not tell.
-        count: tokens of a text as the model counts them; None likewise.
+        generator: gives the answers, with journal and budget.
+        window: most tokens of prompt and answer together; None if unknown.
+        count: counts tokens as the model does; None if unknown.
     """
 
     generator: TextGenerator
@@ -102,9 +102,9 @@ class ReadyGenerator(AroundGenerator):
 
 
 def make_generator(config: LlmConfig) -> ReadyGenerator:
-    """The language model of a config, loaded.
+    """Loads the language model of a config.
 
-    The journal lies around the budget: an answer that was paid for earlier costs nothing.
+    The journal wraps the budget, so cached answers cost nothing.
 
     Raises:
         UsageError: fields that do not go together.
@@ -121,22 +121,26 @@ def make_generator(config: LlmConfig) -> ReadyGenerator:
 
 
 def default_journal() -> Path:
-    """The user's journal, `qrag_jax/journal.sqlite` in XDG_CACHE_HOME or ~/.cache; its folder is made, theirs alone."""
-    others = ("name a file with ", Arg("journal"), ", or keep no answers with ", Arg("no_journal"))
+    """The user's journal, `qrag_jax/journal.sqlite` in XDG_CACHE_HOME or ~/.cache; creates its private folder.
+
+    Raises:
+        UsageError: the user has no home folder, or the folder cannot be created.
+    """
+    others = ("name a file with ", Arg("journal"), ", or cache no answers with ", Arg("no_journal"))
     try:
         folder = cache_folder()
     except RuntimeError as error:  # as in a container whose user has no entry
-        raise UsageError("journal: this user has no home folder", remedy=(": set HOME, ", *others)) from error
+        raise UsageError("journal: this user has no home folder", remedy=("set HOME, ", *others)) from error
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        reason = f"the journal's folder cannot be made ({error.strerror})"
-        raise UsageError(reason, file=folder, remedy=(": ", *others)) from error
+        reason = f"the journal's folder cannot be created ({error.strerror})"
+        raise UsageError(reason, file=folder, remedy=others) from error
     return folder / "journal.sqlite"
 
 
 def make_local(config: LlmConfig) -> ReadyGenerator:
-    """A model in this process."""
+    """Loads a model in this process."""
     from qrag_jax.llm.local import LocalGenerator  # imports JAX and loads weights
 
     generator = LocalGenerator(config.llm_model or "smollm2", storage=config.storage)
@@ -144,14 +148,18 @@ def make_local(config: LlmConfig) -> ReadyGenerator:
 
 
 def make_openai(config: LlmConfig) -> ReadyGenerator:
-    """Any server of OpenAI's protocol; it is asked nothing yet."""
+    """Makes a client of a server with the OpenAI API; sends nothing yet.
+
+    Raises:
+        UsageError: no server or no model is given.
+    """
     from qrag_jax.llm.server.openai import OpenAIGenerator  # takes a second to import
 
     if config.base_url is None:
         raise UsageError(
             (
-                Arg("llm", "openai"), ": name the server with ", Arg("base_url"), ", such as http://127.0.0.1:8080/v1 "
-                "for one on this machine, or https://api.openai.com/v1: your passages are sent there",
+                Arg("llm", "openai"), ": give the server's address with ", Arg("base_url"), ", such as "
+                "http://127.0.0.1:8080/v1 on this machine, or https://api.openai.com/v1; your passages are sent there",
             ),
             field="llm",
             value="openai",
@@ -170,7 +178,11 @@ def make_openai(config: LlmConfig) -> ReadyGenerator:
 
 
 def make_scripted(config: LlmConfig) -> ReadyGenerator:
-    """Answers that stand in a file."""
+    """Loads answers from a file.
+
+    Raises:
+        UsageError: no file is given.
+    """
     return ReadyGenerator(load_script(_named_model(config, "a JSONL file of answers")))
 
 
@@ -178,10 +190,10 @@ def _check(config: LlmConfig) -> None:
     owners = {"storage": "local", **dict.fromkeys(_OF_OPENAI, "openai")}
     for name in config.given():
         if name in owners and config.llm != owners[name]:
-            belongs = ("belongs to ", Arg("llm", owners[name]), ", not to ", Arg("llm", config.llm))
+            belongs = ("works only with ", Arg("llm", owners[name]), ", not with ", Arg("llm", config.llm))
             raise UsageError(belongs, field=name)
     if config.max_dollars is not None and config.prices is None:
-        raise UsageError(("give the prices of the model with ", Arg("prices", "FILE")), field="max_dollars")
+        raise UsageError(("needs prices; give them with ", Arg("prices", "FILE")), field="max_dollars")
 
 
 def _named_model(config: LlmConfig, what: str) -> str:
@@ -197,7 +209,7 @@ def _key_name(named: str | None, base_url: str) -> str:
     if named:
         return named
     if is_openai(base_url) and not base_url.lower().startswith("https://"):
-        reason = (Arg("base_url", base_url), ": would send the key in clear text: write https://")
+        reason = (Arg("base_url", base_url), ": would send the key unencrypted; write https://")
         raise UsageError(reason, field="base_url", value=base_url)
     return OPENAI_KEY_NAME if is_openai(base_url) else OWN_KEY_NAME
 
@@ -207,7 +219,7 @@ def _open_journal(path: Path | None) -> Journal:
     try:
         return Journal(path)
     except (UsageError, InputError) as error:
-        remedy = ("(", Arg("journal"), " names another file, ", Arg("no_journal"), " keeps no answers)")
+        remedy = ("(", Arg("journal"), " names another file, ", Arg("no_journal"), " caches no answers)")
         raise type(error)(error.text(with_file=False), file=error.file, line=error.line, remedy=remedy) from error
 
 
@@ -217,9 +229,9 @@ def _budgeted(generator: TextGenerator, config: LlmConfig) -> TextGenerator:
     of_completion = prices.completion_per_million_tokens if prices else None
     if config.max_dollars is not None and not (of_prompt or of_completion):
         raise UsageError(
-            f"{config.prices} gives the language model no price, so nothing would ever count",
+            f"{config.prices} has no price for the language model, so the budget would never be used",
             field="max_dollars",
-            remedy=": set prompt_per_million_tokens and completion_per_million_tokens",
+            remedy="set prompt_per_million_tokens and completion_per_million_tokens",
         )
     return BudgetedGenerator(
         generator,

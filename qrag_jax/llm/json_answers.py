@@ -1,4 +1,4 @@
-"""JSON that a language model wrote: a strict parser against a small schema, and one lenient repair."""
+"""Reads JSON from a language model: a strict parser with a small schema, and one lenient repair."""
 
 import json
 import math
@@ -20,7 +20,7 @@ _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 
 @dataclass(frozen=True)
 class Text:
-    """A text; `min_chars` counts what is left without white space around it."""
+    """A text; `min_chars` counts characters without surrounding white space."""
 
     min_chars: int = 1
     max_chars: int = 20_000
@@ -28,7 +28,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number between both, which are allowed themselves."""
+    """A whole number from `least` to `most`, inclusive."""
 
     least: int
     most: int
@@ -36,7 +36,7 @@ class Integer:
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number between both, which are allowed themselves."""
+    """A finite number from `least` to `most`, inclusive."""
 
     least: float
     most: float
@@ -49,14 +49,14 @@ class Boolean:
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of these texts, exactly."""
+    """Exactly one of these texts."""
 
     values: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ListOf:
-    """A list of items of one schema."""
+    """A list of items with one schema."""
 
     item: "Schema"
     min_items: int = 0
@@ -65,7 +65,7 @@ class ListOf:
 
 @dataclass(frozen=True)
 class Record:
-    """An object with these fields: all of them, and no other."""
+    """An object with exactly these fields."""
 
     fields: Mapping[str, "Schema"]
 
@@ -74,9 +74,12 @@ Schema = Text | Integer | Number | Boolean | OneOf | ListOf | Record
 
 
 def parse_json(text: str, schema: Schema) -> Any:
-    """The value of an answer that is one JSON value and fits a schema.
+    """Parses an answer that is one JSON value and matches a schema.
 
-    Strict: nothing around the value, no field twice, no NaN or Infinity, no number that becomes infinite.
+    Strict: no text around the value, no duplicate fields, no NaN or Infinity, no number that becomes infinite.
+
+    Raises:
+        InputError: the answer is not such a value; the message is a reason for the model.
     """
     if not text.strip():
         raise InputError("it is empty")
@@ -95,11 +98,14 @@ def parse_json(text: str, schema: Schema) -> Any:
 
 
 def check_json(value: object, schema: Schema, where: str = "the value") -> None:
-    """Holds a parsed JSON value to a schema.
+    """Checks a parsed JSON value against a schema.
 
     Args:
-        value: as `json.loads` gives it.
-        where: the value's place, for the message.
+        value: from `json.loads`.
+        where: place of the value, for the message.
+
+    Raises:
+        InputError: the value does not match.
     """
     match schema:
         case Record(fields):
@@ -129,8 +135,11 @@ def check_json(value: object, schema: Schema, where: str = "the value") -> None:
 
 
 def schema_grammar(schema: Schema) -> JsonSchema:
-    """The schema as a grammar of answers. It admits nothing but what `parse_json` takes, save for numbers whose bounds
-    are not whole (they are rounded outwards), and of texts those that end in white space within their `min_chars`."""
+    """The schema as a grammar of answers.
+
+    It allows only answers that `parse_json` accepts, with two exceptions: bounds of numbers are rounded outwards to
+    whole numbers, and texts may use white space to reach `min_chars`.
+    """
     return JsonSchema.of(_keywords(schema))
 
 
@@ -154,11 +163,11 @@ def _keywords(schema: Schema) -> dict[str, Any]:
 
 
 def mend_json(text: str) -> str:
-    """What a model most likely meant by an answer that is nearly JSON.
+    """Repairs an answer that is almost JSON.
 
-    The only object or list in the text, without what stands around it; without commas before an end; `True`, `False`
-    and `None` as JSON writes them; line ends and tabs within strings escaped. Nothing is added that closes a value
-    which has no end. A text with several values, or none, is given back as it is: which one is meant is not known.
+    Returns the only object or list in the text, without the text around it. Removes trailing commas, replaces `True`,
+    `False` and `None` by their JSON forms, and escapes line ends and tabs in strings. An unfinished value is not
+    closed. A text with several values or none is returned unchanged, because the intended one is unknown.
     """
     values = set(_outer_values(text)) if len(text) <= _MAX_CHARS else set()
     return _MENDED.sub(_mend_part, values.pop()) if len(values) == 1 else text
@@ -172,7 +181,7 @@ def _mend_part(found: re.Match[str]) -> str:
 
 
 def _outer_values(text: str) -> Iterator[str]:
-    """Objects and lists that are closed and lie in no other one; quotes count within them only."""
+    """Closed objects and lists that are not inside another one; quotes count only inside them."""
     start, in_string, is_escaped = 0, False, False
     closing: list[str] = []
     for place, character in enumerate(text):

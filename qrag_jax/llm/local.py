@@ -1,4 +1,4 @@
-"""A language model in this process: a decoder in JAX with its own chat template. Of `llm/`, only this imports JAX."""
+"""A language model in this process: a JAX decoder with its chat template. Only this module of `llm/` imports JAX."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,12 +16,12 @@ from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, S
 
 
 class LocalGenerator:
-    """Answers by a decoder in this process. Satisfies `types.TextGenerator`.
+    """Answers with a decoder in this process. Satisfies `types.TextGenerator`.
 
     Attributes:
-        model: fingerprint of the model's files, what it computes in, and its window.
-        decoding: what continues the ids of prompts.
-        window: most tokens of a prompt, its template counted, and its answer together.
+        model: fingerprint of the model's files, its dtype and its window.
+        decoding: generates token ids from prompts.
+        window: most tokens of a prompt (with its template) and its answer together.
     """
 
     def __init__(
@@ -39,26 +39,26 @@ class LocalGenerator:
         """Loads the decoder.
 
         Args:
-            source: "smollm2", a folder, a `.gguf` file, a hub id, or a decoder that is loaded already.
+            source: "smollm2", a folder, a `.gguf` file, a hub id, or a loaded decoder.
             revision: commit or tag of a hub id.
-            batch_size: most prompts that are worked on at once.
-            window: None is all that the model has.
+            batch_size: most prompts in a batch.
+            window: None is the whole window of the model.
             dtype: of the computation, and of parameters that are plain numbers.
-            storage: how matrices are kept ("float32", "bfloat16", "int8", "file"; see `load_decoder`). None is the best
-                for the source: as they are in a GGUF file on a CPU with the extra `cpu`, in `dtype` otherwise and with
-                a mesh. Of a decoder that is loaded already it is left out.
-            mesh: with an axis "model", which the parameters are split over.
-            prefix_bytes: most memory of prompts that were read, from which later ones that begin alike go on; 0 is
-                none, None 512 MiB.
+            storage: how matrices are stored ("float32", "bfloat16", "int8", "file"; see `load_decoder`). None is the
+                best for the source: as in a GGUF file on a CPU with the extra `cpu`; otherwise, and with a mesh, in
+                `dtype`. Leave it out for a loaded decoder.
+            mesh: with an axis "model" to split the parameters over.
+            prefix_bytes: most memory for cached prompt prefixes, which later prompts reuse; 0 caches none, None is 512
+                MiB.
 
         Raises:
-            UsageError: there is no such source, or a setting that the model cannot have.
-            InputError: a broken file, or a model without a chat template.
+            UsageError: the source does not exist, or a setting does not fit the model.
+            InputError: a damaged file, or a model without a chat template.
         """
         if isinstance(source, LoadedDecoder):
             if storage not in (None, source.storage):
                 raise UsageError(
-                    f"storage {storage}: this decoder is loaded already, as {source.storage}; leave it out"
+                    f"storage {storage}: this decoder is already loaded as {source.storage}; leave storage out"
                 )
             loaded = source
         else:
@@ -66,8 +66,8 @@ class LocalGenerator:
             loaded = load_decoder(source, revision=revision, storage=found)
         if loaded.tokenizer.chat_template is None:
             raise InputError(
-                "this model has no chat template: it continues texts and does not answer. Use one that is trained on "
-                'conversations ("instruct", "chat")'
+                "this model has no chat template, so it cannot answer questions; use a model trained on conversations "
+                '("instruct", "chat")'
             )
         self._tokenizer, self._template = loaded.tokenizer, loaded.tokenizer.chat_template
         self.decoding = make_decoder(
@@ -83,25 +83,25 @@ class LocalGenerator:
         self.model = f"local:{loaded.fingerprint}:{kept}:{self.window}"
 
     def takes_grammar(self, grammar: Grammar) -> bool:
-        """True if the vocabulary is one of bytes and has a token that ends an answer."""
+        """Whether the vocabulary has all bytes and a token that ends an answer."""
         return self._tokenizer.is_of_bytes and bool(self._tokenizer.eos_ids)
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
     ) -> list[Generation]:
-        """Answers every prompt; see `models/decoder/generation.py` for what an answer depends on.
+        """Answers every prompt; `models/decoder/generation.py` says on what an answer depends.
 
-        A conversation that the model's chat template turns down, or that leaves no room in the window, is an error of
-        this prompt alone; nothing is cut. An answer that fills the window ends there, as "length".
+        If the chat template refuses a conversation, or it leaves no room for an answer, only that prompt fails. Nothing
+        is cut. An answer that fills the window ends there, with "length".
 
         Args:
             prompts: conversations.
-            sampling: of all of them.
-            finished: called as soon as each is over.
+            sampling: of all prompts.
+            finished: called with each answer as soon as it is complete.
 
         Raises:
-            UsageError: a grammar that the model cannot be held to, or a `prefix_bytes` below one of the prompts;
-                before any token is made.
+            UsageError: a grammar that the model cannot follow, or `prefix_bytes` too small for a prompt; before any
+                token is generated.
             InputError: the model gives NaN.
         """
         generations: dict[int, Generation] = {}
@@ -136,16 +136,16 @@ class LocalGenerator:
         """Token ids of a conversation as the model reads it.
 
         Raises:
-            InputError: the chat template turns it down or makes nothing of it, a text could end its turn, or it leaves
-                no room for an answer.
+            InputError: the chat template refuses it or makes no tokens, a text could end its turn, or there is no room
+                for an answer.
         """
         ids = self._rendered(messages)
         if not ids:
-            raise InputError("this model's chat template makes no tokens of the conversation: give it a text")
+            raise InputError("this model's chat template makes no tokens from the conversation; give it a text")
         self._check_marks(messages, ids)
         if len(ids) >= self.window:
             raise InputError(
-                f"prompt of {len(ids)} tokens: the model's window is {self.window}, prompt and answer together; "
+                f"prompt of {len(ids)} tokens: the model's window is {self.window} for prompt and answer together; "
                 "give fewer or shorter passages"
             )
         return ids
@@ -163,14 +163,15 @@ class LocalGenerator:
         return tokenizer.encode(text, special=True)
 
     def _check_marks(self, messages: Sequence[Message], ids: Sequence[int]) -> None:
-        """Refuses contents that special tokens come out of.
+        """Refuses contents that become special tokens.
 
-        They go into the template with none. But one that changes letters or takes a text apart may spell one anew, and
-        so may a normaliser, of full-width letters say. The same roles with a text that spells nothing show which ones
-        the template writes by itself, and in which order: contents may make them fewer, never more.
+        Contents have no special tokens when they enter the template. But a template that changes or splits text can
+        create one, and so can a normaliser, for example of full-width letters. Rendering the same roles with a harmless
+        text shows which special tokens the template writes itself, and in which order. Contents may make them fewer,
+        but not more.
 
-        Tokens that are not special, `<think>` say, count where the template writes them itself, unless the model's own
-        turns hold some, which templates keep or leave out.
+        Ordinary tokens such as `<think>` count too if the template writes them itself, unless the model's own turns
+        contain some, which templates keep or leave out.
         """
         tokenizer = self._tokenizer
         plain = self._rendered(
@@ -179,14 +180,14 @@ class LocalGenerator:
         said = [each.content for each in messages if each.role == "assistant"]
         own = () if any(token in text for token in tokenizer.other_tokens for text in said) else plain
         counted = {*tokenizer.special_tokens, *(text for text in self._marks(own) if len(text) > 1)}
-        counted = {text for text in counted if text.strip()}  # white space is no mark of a turn
+        counted = {text for text in counted if text.strip()}  # white space does not mark a turn
         left: Iterator[str] = self._marks(plain)
         for mark in self._marks(ids):
-            # Taken out of what is left up to the first equal one.
+            # `in` consumes `left` up to the first equal mark.
             if mark in counted and mark not in left:
                 raise InputError(
-                    f"text: the model's chat template or tokenizer makes the special token {mark!r} of it, which could "
-                    "end its turn: alter it"
+                    f"text: the model's chat template or tokenizer turns it into the special token {mark!r}, which "
+                    "could end its turn; change the text"
                 )
 
     def _marks(self, ids: Sequence[int]) -> Iterator[str]:

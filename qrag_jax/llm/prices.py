@@ -1,4 +1,4 @@
-"""Prices by which a cost becomes dollars: strict YAML, every field optional; `configs/study/prices.yaml` has some."""
+"""Prices that turn a cost into dollars: strict YAML, every field optional; see `configs/study/prices.yaml`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,16 +16,16 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices in dollars; what is not given is free.
+    """Prices in dollars; a missing price is 0.
 
     Attributes:
         currency: of all prices.
-        embedder: who embeds. `own`: the machine that runs the study: its time is paid by the hour and tokens are free.
-            `hosted`: a service that is paid by the token: the time of embedding costs nothing more.
-        embedder_per_million_tokens: of `hosted`, special tokens counted.
-        compute_per_hour: of the machine that chunks and, where `own`, embeds.
+        embedder: `own`: the machine of the study embeds; you pay its time by the hour, and tokens are free. `hosted`: a
+            service embeds; you pay by the token, and its time is free.
+        embedder_per_million_tokens: for `hosted`, including special tokens.
+        compute_per_hour: of the machine that chunks and, for `own`, embeds.
         storage_per_gib_month: of the vectors of an index; a GiB is 2^30 bytes.
-        storage_months: how long an index is kept.
+        storage_months: time that an index is stored.
         prompt_per_million_tokens, completion_per_million_tokens: of the language model that answers.
     """
 
@@ -49,15 +49,15 @@ def load_prices(path: str | Path) -> Prices:
 
 
 def dollars(cost: Cost, prices: Prices) -> float:
-    """What a cost comes to.
+    """A cost in dollars.
 
         own:     hours of chunking and embedding * compute_per_hour
         hosted:  hours of chunking * compute_per_hour + million tokens embedded * embedder_per_million_tokens
         both:    + GiB of the index * storage_per_gib_month * storage_months
                  + million tokens read and written by the language model * their prices
 
-    Embedding is paid once: by the hour or by the token. Other stages of `cost.seconds`, such as waiting for a language
-    model that is paid by the token, are not paid by the hour.
+    Embedding is paid either by the hour or by the token. Other stages of `cost.seconds`, such as waiting for a language
+    model, are not paid by the hour.
     """
     seconds = cost.seconds.get("chunk", 0.0)
     if prices.embedder == "hosted":
@@ -75,7 +75,7 @@ def dollars(cost: Cost, prices: Prices) -> float:
 
 
 def spent(generations: Sequence[Generation], prices: Prices | None = None) -> Cost:
-    """What calls cost that were made now: those of the journal are free, those that failed count what they used.
+    """The cost of new calls. Answers from the journal are free; failed calls count the tokens that they used.
 
     Args:
         prices: of the language model; None gives no dollars.

@@ -1,4 +1,4 @@
-"""Prompts as template files that a user can replace, and the fence that keeps what a document says data.
+"""Prompts as template files that a user can replace, and marks that separate document text from instructions.
 
 A prompt `NAME` is up to two files, `NAME.system.txt` and `NAME.user.txt`: plain text with places like `$question`.
 """
@@ -24,11 +24,11 @@ _UNSEEN = ("Cf", "Mn")  # format characters; marks on letters, variation selecto
 
 @dataclass(frozen=True)
 class PromptTemplate:
-    """What is asked of a language model, with places for what changes.
+    """The messages to a language model, with places to fill.
 
     Attributes:
         name: of the prompt.
-        system: the first message; empty where the prompt has none.
+        system: the first message; empty if the prompt has none.
         user: the last message.
     """
 
@@ -38,25 +38,25 @@ class PromptTemplate:
 
     @property
     def places(self) -> frozenset[str]:
-        """Names of what must be put in, in the system message or the user's."""
+        """Names of the places in both messages."""
         return frozenset(Template(self.system).get_identifiers() + Template(self.user).get_identifiers())
 
     @property
     def sha256(self) -> str:
-        """Hash of the texts, hexadecimal: answers to prompts of other texts cannot be compared."""
+        """Hash of both texts, hexadecimal. Answers to prompts with another hash cannot be compared."""
         return sha256("\0".join((self.system, self.user)).encode()).hexdigest()
 
     def fill(self, **values: str) -> tuple[Message, ...]:
-        """The messages with every place filled, without white space around them.
+        """The messages with every place filled, without surrounding white space.
 
-        What is put in is not searched for more places, so a `$question` in a document stays what it is.
+        Inserted text is not searched for more places, so a `$question` in a document stays unchanged.
 
         Raises:
             InputError: a place without a value, or a value without a place.
         """
         if differing := sorted(values.keys() ^ self.places):
             raise InputError(
-                f"prompt {self.name!r}: has the places {_listed(self.places)}, was given {_listed(values)}: "
+                f"prompt {self.name!r}: has the places {_listed(self.places)}, but got {_listed(values)}; "
                 f"{_listed(differing)} differ"
             )
         user = Message("user", Template(self.user).substitute(values).strip())
@@ -66,20 +66,20 @@ class PromptTemplate:
 
 
 def load_prompt(name: str, folder: Path | None = None) -> PromptTemplate:
-    """A prompt of ours, or of the user file by file.
+    """Loads a built-in prompt, or the user's version of its files.
 
     Args:
-        name: "answer" and so on: `prompt_names` has all.
-        folder: of the user's files. One that is called like ours stands in its place and must have the same places,
-            both files of a prompt together; what it does not hold is ours.
+        name: of the prompt, such as "answer"; `prompt_names` lists all.
+        folder: of the user's files. Each replaces the built-in file with the same name; missing files stay built-in.
+            The files of a prompt together must have the same places as the built-in ones.
 
     Raises:
         UsageError: no such prompt or folder, a file in the folder that replaces nothing, or a template that cannot be
-            read, or lacks a place, or has one that nothing fills.
+            read, lacks a place or has an unknown one.
     """
     ours = _our_files()
     if name not in prompt_names():
-        raise UsageError(f"prompt {name!r}: there is none; the prompts are {', '.join(prompt_names())}")
+        raise UsageError(f"prompt {name!r}: no such prompt; the prompts are {', '.join(prompt_names())}")
     template = PromptTemplate(name, ours.get(f"{name}.system.txt", ""), ours[f"{name}.user.txt"])
     if folder is None:
         return template
@@ -91,37 +91,37 @@ def load_prompt(name: str, folder: Path | None = None) -> PromptTemplate:
         faults = [f"{_listed(missing)} missing"] * bool(missing) + [f"{_listed(unknown)} unknown"] * bool(unknown)
         raise UsageError(
             f"prompt {name!r}: {', '.join(faults)}; its files together need exactly the places "
-            f"{_listed(template.places)} (a dollar sign that is meant as one is written $$)",
+            f"{_listed(template.places)} (write a plain dollar sign as $$)",
             file=folder,
         )
     return replaced
 
 
 def prompt_names() -> tuple[str, ...]:
-    """Names of all prompts of ours."""
+    """Names of all built-in prompts."""
     return tuple(sorted({file.partition(".")[0] for file in _our_files()}))
 
 
 def prompts_sha256(templates: Iterable[PromptTemplate]) -> str:
-    """One hash, hexadecimal, of several prompts with their names; their order does not matter."""
+    """One hash, hexadecimal, of several prompts with their names, in any order."""
     lines = sorted(f"{template.name} {template.sha256}\n" for template in templates)
     return sha256("".join(lines).encode()).hexdigest()
 
 
 def fence(texts: Sequence[str], name: str, *, beside: Sequence[str] = (), heads: Sequence[str] = ()) -> tuple[str, str]:
-    """Texts between marks that occur in none of them, so that no text can end itself and speak as the prompt does.
+    """Puts texts between marks that occur in none of them, so no text can end its mark and pose as the prompt.
 
-    A model may still believe what a text claims: marks tell data from orders, no more.
+    A model may still believe what a text claims. Marks only separate data from instructions.
 
     Args:
-        texts: passages of documents, whole, in the order wanted; none is allowed.
-        name: what the mark is drawn from, such as the id of a question: the same mark whatever the texts are, unless
-            one of them holds it.
-        beside: other texts of the prompt that must not hold the mark, such as the question.
-        heads: a line above each text, outside of its marks, such as `[1]`; none writes none.
+        texts: complete passages of documents, in the order of the prompt; may be empty.
+        name: seed of the mark, such as the id of a question. The same name gives the same mark, unless a text contains
+            it.
+        beside: other texts of the prompt that must not contain the mark, such as the question.
+        heads: a line above each text, outside its marks, such as `[1]`; empty writes none.
 
     Returns:
-        The mark (a text stands between a line `<mark>` and a line `</mark>`) and all texts, blank lines between them.
+        The mark (each text is between a line `<mark>` and a line `</mark>`), and all texts, separated by blank lines.
     """
     mark = _mark(name, [*texts, *beside, *heads])
     above = [f"{head}\n" for head in heads] or [""] * len(texts)
@@ -137,13 +137,13 @@ def passages_prompt(
     heads: Sequence[str] = (),
     nothing: str = "",
 ) -> tuple[Message, ...]:
-    """The conversation that asks a question about passages, which stand as data between marks.
+    """The conversation that asks a question about passages, which are between marks.
 
     Args:
         template: with the places $mark, $passages and $question.
-        passages: whole, in the order wanted; none is allowed.
-        name: what the mark is drawn from; heads: as of `fence`.
-        nothing: stands where there are no passages.
+        passages: complete, in the order of the prompt; may be empty.
+        name, heads: as in `fence`.
+        nothing: text to insert if there are no passages.
     """
     mark, fenced = fence(passages, name, beside=[question], heads=heads)
     return template.fill(mark=mark, passages=fenced or nothing, question=question)
@@ -157,7 +157,7 @@ def _mark(name: str, texts: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text as a model may read it, that cares for no case, no width of letters and nothing that cannot be seen."""
+    """A text without case, letter width and invisible characters, which a model may ignore."""
     if text.isascii():
         return text.lower()
     seen = (letter for letter in unicodedata.normalize("NFKD", text) if unicodedata.category(letter) not in _UNSEEN)
@@ -176,9 +176,10 @@ def _read_folder(folder: Path, ours: dict[str, str]) -> dict[str, str]:
         raise UsageError("no such folder; give one with templates like answer.user.txt", file=folder)
     paths = sorted(folder.glob("*.txt"))
     if unknown := [path.name for path in paths if path.name not in ours]:
-        raise UsageError(f"{', '.join(unknown)} replaces no template; they are {', '.join(sorted(ours))}", file=folder)
+        remedy = f"the templates are {', '.join(sorted(ours))}"
+        raise UsageError(f"{', '.join(unknown)} replaces no template", file=folder, remedy=remedy)
     if not paths:
-        raise UsageError(f"holds no template; it may hold {', '.join(sorted(ours))}", file=folder)
+        raise UsageError("contains no template", file=folder, remedy=f"the templates are {', '.join(sorted(ours))}")
     return {path.name: _read_template(path) for path in paths}
 
 
@@ -188,7 +189,7 @@ def _read_template(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot be read as UTF-8 text ({error})", file=path) from error
     if not Template(text).is_valid():
-        raise UsageError("a dollar sign starts no place; one that is meant as a dollar sign is written $$", file=path)
+        raise UsageError("contains a dollar sign without a place; write a plain dollar sign as $$", file=path)
     return text
 
 

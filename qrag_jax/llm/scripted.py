@@ -1,4 +1,4 @@
-"""A language model that says what a script tells it to: for tests, demonstrations and dry runs."""
+"""A language model that answers from a script, for tests, demonstrations and dry runs."""
 
 import hashlib
 import re
@@ -15,35 +15,35 @@ Reply = str | Generation
 Script = Callable[[Sequence[Message]], Reply] | Mapping[str, Reply] | Sequence[Reply]
 
 _LINES = (
-    'lines {"answer": TEXT} or {"error": TEXT}, optional "match" (a text that the last message must hold) and '
+    'lines {"answer": TEXT} or {"error": TEXT}, optional "match" (a text that the last message must contain) and '
     '"finish_reason"'
 )
 _FIELDS = frozenset({"match", "answer", "error", "finish_reason"})
 
 
 class ScriptedGenerator:
-    """Answers by a script. Tokens are words here; `max_tokens` and `stop` cut an answer as a model would.
+    """Answers from a script. Tokens are words; `max_tokens` and `stop` cut an answer as a model would.
 
     Attributes:
         model: its name.
-        asked: every prompt that it was asked, in order.
+        asked: all prompts so far, in order.
     """
 
     def __init__(self, script: Script, *, model: str = "scripted", delay: float = 0.0) -> None:
-        """Makes a model of a script.
+        """Makes a model from a script.
 
         Args:
-            script: a function of the messages; or replies by what the last message is; or replies in order, over all
-                batches. A reply is the answer, or a whole `Generation`, which is not cut and may be a failure. A call
-                without a reply fails.
-            model: its name. Another script needs another name wherever answers are kept by the name.
+            script: a function of the messages; or a mapping from the last message to the reply; or replies in order,
+                over all batches. A reply is the answer, or a complete `Generation`, which is not cut and may be a
+                failure. A call without a reply fails.
+            model: its name. Another script needs another name if answers are cached by name.
             delay: seconds that every call takes.
 
         Raises:
             UsageError: a negative delay.
         """
         if not 0 <= delay < float("inf"):
-            raise UsageError(f"delay {delay}: a finite number of seconds, 0 or more")
+            raise UsageError(f"delay {delay}: must be a finite number of seconds, 0 or more")
         self._script, self.model, self._delay = script, model, delay
         self.asked: list[tuple[Message, ...]] = []
 
@@ -52,10 +52,10 @@ class ScriptedGenerator:
     ) -> list[Generation]:
         """Answers every prompt, one after the other.
 
-        A reply that breaks a grammar is a failed call, which names the reply, the grammar and the place.
+        A reply that breaks a grammar is a failed call; its error names the reply, the grammar and the place.
 
         Raises:
-            UsageError: a grammar that cannot be read, admits nothing or is too large.
+            UsageError: a grammar that cannot be read, allows nothing or is too large.
         """
         generations = []
         for place, prompt in enumerate(prompts):
@@ -81,7 +81,7 @@ class ScriptedGenerator:
 
 
 def failed(reason: str) -> Generation:
-    """A call that has failed."""
+    """A failed call."""
     return Generation("", "error", error=reason)
 
 
@@ -92,12 +92,12 @@ def load_script(path: str | Path, *, delay: float = 0.0) -> ScriptedGenerator:
         {"match": "broken", "error": "the server is down"}
         {"answer": "It was not found."}
 
-    A line matches where the last message holds the text `match`; one without `match` always does. The model's name has
-    the hash of the file in it.
+    A line matches if the last message contains the text `match`; a line without `match` always matches. The model's
+    name contains the hash of the file.
 
     Raises:
-        UsageError: there is no such file.
-        InputError: it cannot be read, or a line is something else; names `file:line` and the field.
+        UsageError: the file does not exist.
+        InputError: it cannot be read, or a line is wrong; the message names `file:line` and the field.
     """
     path = Path(path)
     if not path.is_file():
@@ -134,17 +134,17 @@ def _lines(path: Path, text: str) -> Iterator[tuple[str, Reply]]:
 def _row_reply(row: Mapping[str, str], where: str) -> Reply:
     if "error" in row:
         if not row["error"] or "finish_reason" in row:
-            raise InputError("an error is a text that is not empty, without finish_reason", file=where)
+            raise InputError("error must be a text that is not empty, without finish_reason", file=where)
         return failed(row["error"])
     if "finish_reason" not in row:
         return row["answer"]
     if row["finish_reason"] == "error":
-        raise InputError(f'{where}: finish_reason "error" goes with "error", not with "answer"')
+        raise InputError(f'{where}: finish_reason "error" needs the field "error", not "answer"')
     return Generation(row["answer"], row["finish_reason"], completion_tokens=_num_words(row["answer"]))
 
 
 def _held_to(grammar: Grammar, generation: Generation) -> Generation:
-    """The reply, or the failure that it is no text of the grammar; one that was cut may be the beginning of one."""
+    """The reply, or a failed call if it breaks the grammar. A cut reply may be the beginning of a valid one."""
     if generation.error is not None:
         return generation
     text, is_cut = generation.text, generation.finish_reason == "length"

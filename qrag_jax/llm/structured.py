@@ -1,4 +1,4 @@
-"""Structured answers of a language model: strictly parsed, mended once, asked for again with the reason, or failed."""
+"""Structured answers of a language model: parsed strictly, repaired once, asked again with the reason, or failed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Structured(Generic[T]):
-    """What became of one question that wanted an answer in a given form.
+    """The outcome of one question that needs an answer in a given form.
 
     Attributes:
-        value: what was read from the answer; None where there is none.
-        error: why there is none; None where there is one. A failed call is never an empty value.
-        num_asks: how often the model was asked.
-        was_repaired: the value was read from a mended answer (`json_answers.mend_json`).
-        generations: every answer of the model, the last one last.
+        value: parsed from the answer; None if there is an error.
+        error: why there is no value; None if there is one. A failed call is never an empty value.
+        num_asks: number of times the model was asked.
+        was_repaired: the value was parsed from a repaired answer (`json_answers.mend_json`).
+        generations: all answers of the model, in order.
     """
 
     value: T | None
@@ -42,33 +42,33 @@ def ask_structured(
     again: PromptTemplate | None = None,
     grammar: Grammar | None = None,
 ) -> list[Structured[T]]:
-    """Asks every question until its answer can be read, at most `max_asks` times.
+    """Asks every question until its answer can be parsed, at most `max_asks` times.
 
-    An answer is parsed as it is, then once more after it was mended; but never mended where it was cut at
-    `max_tokens`, since what is missing cannot be guessed. Else the model is asked again with its answer and the
-    reason. A call that failed is not asked again: retries are the generator's.
+    An answer is parsed, then repaired and parsed again. An answer that was cut at `max_tokens` is not repaired, because
+    the missing part is unknown. If both fail, the model is asked again with its answer and the reason. A failed call is
+    not asked again; the generator does the retries.
 
     Args:
-        generator: of the answers.
+        generator: gives the answers.
         prompts: conversations.
-        parse: reads an answer, such as `functools.partial(json_answers.parse_json, schema=...)`; raises `InputError`
-            with a reason that the model can be told.
+        parse: parses an answer, such as `functools.partial(json_answers.parse_json, schema=...)`; raises `InputError`
+            with a reason for the model.
         sampling: of all calls.
-        max_asks: calls a prompt, at most.
-        finished: told the place of a prompt and what became of it, as soon as that is settled.
-        again: the message that asks again, with the one place `$reason`; the default is ours.
-        grammar: of what `parse` reads, such as `json_answers.schema_grammar(schema)`. A generator that can is held to
-            it, unless `sampling` has stop texts or a grammar of its own; all answers are parsed as without.
+        max_asks: most calls for a prompt.
+        finished: called with the place of a prompt and its outcome, as soon as it is known.
+        again: the message that asks again, with the single place `$reason`; the default is built in.
+        grammar: of answers that `parse` accepts, such as `json_answers.schema_grammar(schema)`. It is used if the
+            generator supports it, and `sampling` has neither stop texts nor a grammar. Answers are parsed in any case.
 
     Returns:
-        One outcome a prompt, in order.
+        One outcome for each prompt, in order.
 
     Raises:
         UsageError: `max_asks` below 1.
         InputError: the generator breaks its contract, or `again` has other places.
     """
     if max_asks < 1:
-        raise UsageError(f"max_asks {max_asks}: the model must be asked once at least")
+        raise UsageError(f"max_asks {max_asks}: must be at least 1")
     again = load_prompt("again") if again is None else again
     again.fill(reason="")  # a wrong template is found before the model is paid
     if grammar is not None and sampling.grammar is None and not sampling.stop and takes_grammar(generator, grammar):
@@ -81,7 +81,7 @@ def ask_structured(
 
 @dataclass
 class _Batch(Generic[T]):
-    """Conversations that grow by an answer and a reason, until each has an outcome."""
+    """Conversations that grow by an answer and a reason until each has an outcome."""
 
     conversations: list[tuple[Message, ...]]
     parse: Callable[[str], T]
@@ -93,7 +93,7 @@ class _Batch(Generic[T]):
     answers: dict[int, tuple[Generation, ...]] = field(default_factory=dict)
 
     def hear(self, place: int, generation: Generation) -> None:
-        """Settles a prompt, or makes it ready to be asked again."""
+        """Records the outcome of a prompt, or prepares it to be asked again."""
         answers = (*self.answers.get(place, ()), generation)
         self.answers[place] = answers
         if generation.error is not None:
@@ -115,7 +115,7 @@ class _Batch(Generic[T]):
             self.finished(place, outcome)
 
     def _read(self, generation: Generation) -> tuple[T | None, str | None, bool]:
-        """(value, why there is none, whether it was mended)."""
+        """(value, reason why there is none, whether the answer was repaired)."""
         try:
             return self.parse(generation.text), None, False
         except InputError as error:

@@ -1,7 +1,4 @@
-"""A budget of tokens and dollars for a language model: no call is begun that might not fit into what is left.
-
-A language model that tells of each answer as it comes, such as to a progress bar.
-"""
+"""Wrappers of language models: one with a budget of tokens and dollars, one that reports progress."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,19 +9,20 @@ from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_all, ask_some, keep
 from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _MILLION = 1e6
-_MOST_AT_ONCE = 64  # calls that are begun before what they really cost is looked at
-# More than chat templates put around a message, and in front of all of them (some open with a message of their own).
+_MOST_AT_ONCE = 64  # calls started before their real cost is checked
+# More tokens than chat templates add to a message, and before all messages (some begin with their own message).
 _TOKENS_A_MESSAGE, _TOKENS_A_CALL = 16, 64
 
 
 class BudgetedGenerator(AroundGenerator):
-    """A language model that stops before it costs too much, and knows what it has cost.
+    """A language model that stops before it exceeds a budget, and counts its cost.
 
-    A call is begun if the most that it can cost fits into the budget, beside what was spent and what else is in flight:
-    one token a byte of its messages, some for the chat template, and all of `max_tokens`. So a budget is kept as long
-    as the model keeps to `max_tokens` and reports what it spends; a server that was paid for an attempt which timed out
-    reports nothing. From the first call that does not fit on, none is made: its `Generation.error` begins with
-    "budget". To be wrapped in a journal, not around one: what is in a journal costs nothing.
+    A call starts only if its highest possible cost fits into the budget, together with the cost so far and the calls in
+    progress. This bound is one token for each byte of its messages, some for the chat template, and all of
+    `max_tokens`. So the budget holds as long as the model obeys `max_tokens` and reports its usage; a server reports
+    nothing for an attempt that timed out. After the first call that does not fit, no call is made; their
+    `Generation.error` begins with "budget". Put a journal around it, not inside it, because cached answers cost
+    nothing.
     """
 
     def __init__(
@@ -36,13 +34,13 @@ class BudgetedGenerator(AroundGenerator):
         prompt_price: float | None = None,
         completion_price: float | None = None,
     ) -> None:
-        """Wraps a model; without a limit it counts only.
+        """Wraps a model. Without a limit it only counts.
 
         Args:
-            generator: of the answers.
-            max_tokens: prompts and answers together; None is no limit.
+            generator: gives the answers.
+            max_tokens: of prompts and answers together; None is no limit.
             max_dollars: None is no limit.
-            prompt_price, completion_price: dollars a million tokens; both or neither.
+            prompt_price, completion_price: dollars per million tokens; both or neither.
 
         Raises:
             UsageError: a limit or a price that is negative or not finite, a single price, or dollars without prices.
@@ -55,11 +53,11 @@ class BudgetedGenerator(AroundGenerator):
         }
         for name, value in given.items():
             if value is not None and not (isfinite(value) and value >= 0):
-                raise UsageError(f"{name} {value}: a finite number, 0 or more")
+                raise UsageError(f"{name} {value}: must be a finite number, 0 or more")
         if (prompt_price is None) != (completion_price is None):
-            raise UsageError("prompt_price and completion_price: give both, or neither")
+            raise UsageError("prompt_price and completion_price: give both or neither")
         if max_dollars is not None and prompt_price is None:
-            raise UsageError("max_dollars: needs prompt_price and completion_price, dollars a million tokens")
+            raise UsageError("max_dollars: needs prompt_price and completion_price, in dollars per million tokens")
         self.generator, self._max_tokens, self._max_dollars = generator, max_tokens, max_dollars
         self._prices = None if prompt_price is None or completion_price is None else (prompt_price, completion_price)
         self._prompt_tokens = self._completion_tokens = 0
@@ -67,14 +65,14 @@ class BudgetedGenerator(AroundGenerator):
 
     @property
     def cost(self) -> Cost:
-        """What was spent so far, on failed calls too; dollars are None without prices."""
+        """The cost so far, including failed calls; dollars are None without prices."""
         tokens = (self._prompt_tokens, self._completion_tokens)
         return Cost(prompt_tokens=tokens[0], completion_tokens=tokens[1], dollars=self._dollars(*tokens))
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
     ) -> list[Generation]:
-        """Answers every prompt, in order, as long as the budget lasts.
+        """Answers every prompt, in order, until the budget is used up.
 
         Raises:
             InputError: the generator breaks its contract.
@@ -116,7 +114,7 @@ class BudgetedGenerator(AroundGenerator):
         return [answers[place] for place in range(len(prompts))]
 
     def _num_fitting(self, prompt_bounds: Sequence[int], max_tokens: int) -> int:
-        """How many of these calls can be begun together; notes why, where it is not all of them."""
+        """The number of these calls that can start together; stores the reason if it is not all."""
         prompt_tokens, completion_tokens = self._prompt_tokens, self._completion_tokens
         for number, bound in enumerate(prompt_bounds):
             prompt_tokens, completion_tokens = prompt_tokens + bound, completion_tokens + max_tokens
@@ -127,9 +125,9 @@ class BudgetedGenerator(AroundGenerator):
         return len(prompt_bounds)
 
     def _why_not(self, prompt_tokens: int, completion_tokens: int, num_more: int) -> str | None:
-        """Why so many tokens are too many; None where they fit."""
+        """The reason why these tokens exceed the budget; None if they fit."""
         spent, dollars = self.cost, self._dollars(prompt_tokens, completion_tokens)
-        more = f"and the next call may take {num_more:,} tokens: raise the budget to go on"
+        more = f"and the next call may take {num_more:,} tokens; raise the budget to continue"
         if self._max_tokens is not None and prompt_tokens + completion_tokens > self._max_tokens:
             num_spent = spent.prompt_tokens + spent.completion_tokens
             return f"budget of {self._max_tokens:,} tokens: {num_spent:,} are spent, {more}"
@@ -144,23 +142,23 @@ class BudgetedGenerator(AroundGenerator):
 
 
 def _max_prompt_tokens(prompt: Sequence[Message]) -> int:
-    """No tokenizer of bytes or of larger pieces makes more tokens of a text than it has bytes."""
+    """An upper bound of a prompt's tokens: no tokenizer of bytes or larger pieces makes more tokens than bytes."""
     num_bytes = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in prompt)
     return num_bytes + _TOKENS_A_MESSAGE * len(prompt) + _TOKENS_A_CALL
 
 
-# (answers that are there, prompts of the batch, the last of these answers: None when the batch begins)
+# (answers so far, prompts of the batch, the last answer: None when the batch begins)
 Told = Callable[[int, int, Generation | None], None]
 
 
 class WatchedGenerator(AroundGenerator):
-    """A language model that tells how far each batch is. Satisfies `types.TextGenerator`; changes no answer."""
+    """A language model that reports the progress of each batch. Satisfies `types.TextGenerator`; changes no answer."""
 
     def __init__(self, generator: TextGenerator, told: Told) -> None:
         """Wraps a model.
 
         Args:
-            generator: of the answers; with its journal, so that answers from there are told as such.
+            generator: gives the answers; includes the journal, so cached answers are reported as such.
             told: called when a batch begins and after each answer, in the thread that called `generate`.
         """
         self.generator, self._told = generator, told

@@ -1,4 +1,4 @@
-"""The verbs of `qrag` as functions: each takes a frozen request, returns a result, prints nothing and knows no flag."""
+"""The verbs of `qrag` as functions. Each takes a frozen request, returns a result, and prints nothing."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Documents cut by any strategy, each chunk with its exact place: `qrag chunk`."""
+"""Cuts documents by any strategy into chunks with exact offsets: `qrag chunk`."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,14 +25,14 @@ if TYPE_CHECKING:  # it imports JAX, and most strategies read no vectors
 
 @dataclass(frozen=True)
 class ChunkRequest:
-    """How documents are cut.
+    """How to cut documents.
 
     Attributes:
         config: strategy and sizes.
         split: text -> its sentences.
-        encoder: whose tokenizer counts, and whose vectors strategies that need some compare.
-        all_nodes: give all nodes of trees, by where they lie in each other, in place of chunks.
-        vectors: give the vectors of chunks too, which strategy late has.
+        encoder: its tokenizer counts tokens; some strategies also compare its vectors.
+        all_nodes: return all nodes of trees, in tree order, instead of chunks.
+        vectors: also return the vectors of chunks; only strategy late has them.
     """
 
     config: ChunkConfig
@@ -48,18 +48,18 @@ class ChunkRequest:
 
     @property
     def points(self) -> PointsName | None:
-        """The source of points that the strategy asks; None where it asks none."""
+        """The source of boundaries that the strategy uses, or None."""
         return None if self.all_nodes else points_of(self.config)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A document in chunks.
+    """A document cut into chunks.
 
     Attributes:
-        chunks: by where they begin; nodes of its tree where all are asked for.
-        tree: that they are of; None where the strategy makes none.
-        vectors: of the chunks, float32 [chunks, dim], where they are asked for.
+        chunks: in order of their beginnings; all nodes of the tree for `all_nodes`.
+        tree: of the chunks; None if the strategy makes none.
+        vectors: of the chunks, float32 [chunks, dim]; None if not requested.
         warnings: of the strategy.
     """
 
@@ -72,13 +72,13 @@ class Cut:
 
 @dataclass(frozen=True)
 class Cutter:
-    """Cuts documents one after the other.
+    """Cuts documents, one at a time.
 
     Attributes:
-        request: how.
-        tokenizer: that every strategy counts with.
-        embedder: where vectors are needed.
-        build: a document -> its tree, where the strategy makes trees.
+        request: how to cut.
+        tokenizer: counts the tokens.
+        embedder: makes vectors, if the strategy needs them.
+        build: document -> its tree, if the strategy makes trees.
     """
 
     request: ChunkRequest
@@ -87,10 +87,10 @@ class Cutter:
     build: Callable[[Document], ChunkTree] | None = None
 
     def cut(self, document: Document, embed: Embed | None = None) -> Cut:
-        """Cuts one.
+        """Cuts one document.
 
         Args:
-            embed: in place of the embedder, as one that shows how far it is.
+            embed: used instead of the embedder, for example to show progress.
         """
         if self.build is not None:
             tree = self.build(document)
@@ -111,13 +111,14 @@ class Cutter:
 
 
 def make_cutter(request: ChunkRequest, documents: Sequence[Document], tools: PointTools) -> Cutter:
-    """Loads what cuts these documents: a tokenizer, for vectors the weights too, and what finds points of all of them.
+    """Loads a cutter: the tokenizer, the weights if vectors are needed, and the source of boundaries.
 
     Args:
-        tools: of the source of points.
+        documents: all documents; the source of boundaries sees them together.
+        tools: of the source of boundaries.
 
     Raises:
-        Estimated: a language model finds points, and only what that takes is asked for.
+        Estimated: a language model finds the boundaries, and the request asks only for an estimate.
     """
     cutter = _load(request)
     if not request.makes_trees:
@@ -146,7 +147,7 @@ def _load(request: ChunkRequest) -> Cutter:
 def _find_points(
     name: PointsName, tools: PointTools, documents: Sequence[Document], split: SplitSentences
 ) -> PredictPoints:
-    """A source that knows the points of all documents, which it was shown together."""
+    """A source with the boundaries of all documents, which it reads together."""
     units = make_unit_splitter(split)
     texts = [SentenceText(document.text, tuple(units(document.text))) for document in documents]
     return predict_at_once(make_source(name, tools), texts, [document.id for document in documents])

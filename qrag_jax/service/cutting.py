@@ -1,4 +1,4 @@
-"""Options of cutting, as flags and forms have them: the name of a strategy, a size and a source of boundaries."""
+"""Options of cutting as flags give them: the name of a strategy, sizes and a source of boundaries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ OF_TREES = (*OF_POINTS, "sizes", "parents", "compressor")  # options of strategi
 
 @dataclass(frozen=True)
 class CutOptions:
-    """Options of cutting; None is not said.
+    """Options of cutting; None means not given.
 
     Attributes:
         strategy: of `CHUNKERS`, or tree.
         max_tokens: of a chunk.
-        points, tagger: of strategies with trees of sections: what finds them.
-        sizes: of levels: spans of so many tokens in place of sections.
-        parents, compressor: of levels: how nodes above leaves get vectors.
+        points, tagger: for strategies with trees of sections: the source of boundaries, and its tagger.
+        sizes: for levels: spans of N tokens instead of sections.
+        parents, compressor: for levels: how nodes above the leaves get vectors.
     """
 
     strategy: str | None = None
@@ -38,18 +38,18 @@ class CutOptions:
 
     @property
     def given(self) -> list[str]:
-        """The names of the options that are set."""
+        """The names of the options that are given."""
         return [name for name in self.__dataclass_fields__ if getattr(self, name) is not None]
 
 
 def chunking_of(options: CutOptions, implied: str = "") -> ChunkConfig:
-    """The config of these options.
+    """The chunking config of these options.
 
     Args:
-        implied: strategy where options of `OF_TREES` are given and none is named; empty is the default.
+        implied: strategy to use if options of `OF_TREES` are given and no strategy; empty is the default strategy.
 
     Raises:
-        UsageError: options that do not belong together.
+        UsageError: options that do not go together.
     """
     given = [name for name in OF_TREES if name in options.given]
     name = options.strategy or (implied if given and implied else DEFAULT_CHUNKING.strategy)
@@ -57,13 +57,14 @@ def chunking_of(options: CutOptions, implied: str = "") -> ChunkConfig:
         owners = CHUNKERS.choices("points") if field in OF_POINTS else (LEVELS,)
         if name not in owners:
             belongs = Arg("strategy", " or ".join(owners))
-            raise UsageError(("belongs to ", belongs, "; choose that, or leave it out"), field=field)
+            raise UsageError(("works only with ", belongs, "; choose it, or leave it out"), field=field)
     if options.sizes and (options.points or options.tagger):
-        reason = f"levels of {list(options.sizes)} tokens have no sections; leave one of both out"
+        reason = f"levels of {list(options.sizes)} tokens have no sections; use only one of the two"
         raise UsageError(reason, field="points" if options.points else "tagger")
     points = options.points or ("tagger" if options.tagger else HierarchyConfig.points)
     if options.tagger and points != "tagger":
-        raise UsageError(f"belongs to points by tagger, not by {points}; leave one of both out", field="tagger")
+        reason = f"works only with boundaries by tagger, not by {points}; use only one of the two"
+        raise UsageError(reason, field="tagger")
     own: dict[str, Any] = {"points": points} if name in CHUNKERS.choices("points") else {}
     own |= {"sizes": tuple(options.sizes)} if options.sizes else {}
     return ChunkConfig(

@@ -1,4 +1,4 @@
-"""The demo: trains a retriever on two-fact worlds hidden in speeches, and measures it on texts that are longer."""
+"""The demo: trains a retriever on two-fact stories hidden in speeches, and measures it on longer texts."""
 
 import shutil
 from collections.abc import Sequence
@@ -38,11 +38,9 @@ _SMOKE_NEGATIVES = 128  # of those sentences
 _NUM_UPDATES = 800
 _NUM_NEGATIVES = 2048
 _SHARED_HAYSTACK = 512
-_SAMPLE = "sample.txt"  # the text that the demo asks at its end
-_TRAINING = (
-    "while it trains: complete is the share of questions whose facts were all picked (best is 1), loss should fall"
-)
-_VALID_SEED = 1_000_003  # worlds of the valid split never occur in training, whatever the seeds
+_SAMPLE = "sample.txt"  # the text that the demo searches at its end
+_TRAINING = "training: complete is the share of questions with all facts picked (1 is best); loss should fall"
+_VALID_SEED = 1_000_003  # worlds of the valid split never occur in training, for any seed
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,10 @@ class DemoRequest:
 
     Attributes:
         out: folder for results and the run.
-        smoke: a short one, that shows that it works, not how well.
+        smoke: run briefly, to check the installation only.
         babi: bAbI file, or folder of them, to score the retriever on too.
         haystack: text to hide facts in.
-        seed: of all that is drawn.
+        seed: of all random draws.
     """
 
     out: str
@@ -69,12 +67,12 @@ class DemoResult:
     """The result of the demo.
 
     Attributes:
-        rows: of all methods at all lengths, also written.
-        retriever: that was trained and saved.
-        sample: a text in which a story is hidden.
+        rows: scores of all methods at all lengths; also written to `out`.
+        retriever: the trained retriever, as saved.
+        sample: file with a story hidden in a text.
         question: about the story.
         needed: the facts that answer it.
-        answer: the right one.
+        answer: the right answer.
     """
 
     rows: list[Row]
@@ -86,19 +84,23 @@ class DemoResult:
 
 
 def run_demo(request: DemoRequest, watch: Watch = NOBODY) -> DemoResult:
-    """Trains, measures and hides a story to be asked for; all files are in `out`."""
+    """Trains and measures a retriever, and hides a story to search for; all files are in `out`.
+
+    Raises:
+        UsageError: `out` contains a run that no demo wrote, or a folder of bAbI files without the right one.
+    """
     check_can_plot()
     out = Path(request.out)
     config = demo_config(request.seed, request.haystack, request.smoke)
-    babi = {path: read_babi(path) for path in _babi_files(request.babi)}  # a wrong file is told before the training
-    with lock_folder(out, "qrag demo"):  # first of all: a place that cannot be written is told before the work
+    babi = {path: read_babi(path) for path in _babi_files(request.babi)}  # reports a wrong file before the training
+    with lock_folder(out, "qrag demo"):  # first, to report a folder that cannot be written before the work
         _clear(out, watch)
         task = training_tasks(config)[0]
         watch.note(f"{describe_task(task)}; a context has {config.data.num_chunks} chunks")
         watch.note(_TRAINING)
         train(config, task, out, watch.report)
         write_whole(out / "config.yaml", dump_config(config))
-        retriever = load_retriever(out)  # what is measured is what was saved
+        retriever = load_retriever(out)  # measure the run as it was saved
         num_questions = 50 if request.smoke else _NUM_QUESTIONS
         most = _SMOKE_SENTENCES if request.smoke else _HAYSTACK_SENTENCES
         haystack = held_back_haystack(request.haystack, most, {"haystack": request.haystack, "haystack_split": "train"})
@@ -112,7 +114,12 @@ def run_demo(request: DemoRequest, watch: Watch = NOBODY) -> DemoResult:
 
 
 def demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
-    """The demo's run: `configs/qrag/worlds2_latent.yaml`, where the values are explained, in a given haystack."""
+    """The config of the demo's run: `configs/qrag/worlds2_latent.yaml`, which explains the values.
+
+    Args:
+        haystack: text to hide facts in.
+        smoke: train briefly.
+    """
     config = RunConfig(
         seed=seed,
         num_updates=_NUM_UPDATES,
@@ -136,7 +143,7 @@ def demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
 
 
 def _babi_files(path: str | None) -> list[Path]:
-    """The bAbI files to score on too: the file itself, or the two-fact validation questions of a folder."""
+    """The bAbI file to score on too: the file itself, or the two-fact validation questions of a folder."""
     if path is None:
         return []
     folder = Path(path)
@@ -150,10 +157,11 @@ def _babi_files(path: str | None) -> list[Path]:
 
 
 def _clear(out: Path, watch: Watch) -> None:
-    """Removes the checkpoints of an earlier demo: the newest step of a folder is what is loaded from it."""
+    """Removes the checkpoints of an earlier demo, because loading a folder takes its newest step."""
     steps = checkpoint_steps(out)
     if steps and not (out / _SAMPLE).is_file():
-        raise UsageError((f"holds a run (step {steps[-1]}) that no demo wrote: choose another ", Arg("out")), file=out)
+        reason = f"contains a run (step {steps[-1]}) that no demo wrote; choose another "
+        raise UsageError((reason, Arg("out")), file=out)
     for step in steps:
         watch.note(f"replacing {out}/step_{step} of an earlier run")
         shutil.rmtree(out / f"step_{step}")
@@ -162,7 +170,7 @@ def _clear(out: Path, watch: Watch) -> None:
 def _measure(
     out: Path, config: RunConfig, retriever: QRagRetriever, tasks: Sequence[Task], num_questions: int, watch: Watch
 ) -> list[Row]:
-    """Scores all methods on held-back worlds (and bAbI files) in held-back speeches; writes files."""
+    """Scores all methods on held-out worlds (and bAbI files) in held-out speeches, and writes the files."""
     labels = Labels(retriever.model.mode, retriever.env.positions, config.seed, config.data.num_chunks)
     options = Options(num_steps=config.env.num_steps, num_questions=num_questions)
     rows, records = score(Run(retriever, labels), tasks, options, watch=watch)
@@ -174,7 +182,7 @@ def _measure(
 
 
 def _hide_story(path: Path, worlds: Stories, haystack: Haystack) -> tuple[Path, str, list[str], str]:
-    """Hides one held-back story in a held-back speech, as a file: that, the question, what it needs, the answer."""
+    """Hides a held-out story in a held-out speech. Returns the file, the question, the needed facts and the answer."""
     chosen = next(i for i in range(len(worlds)) if len(worlds.gold[i]) == 2 and worlds.num_facts[i] >= 8)
     facts = worlds.fact_texts(chosen)
     rng = np.random.default_rng(0)

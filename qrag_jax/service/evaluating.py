@@ -1,6 +1,6 @@
-"""Scores a trained retriever and its baselines on questions with known chunks, and the answers that a model reads off.
+"""Scores a trained retriever and its baselines on questions with gold chunks, and answers by a language model.
 
-In two steps: facts first, which cost nothing, then answers, which take long, cost money and may fail.
+Facts are scored first, because they cost nothing. Answers take long, cost money and may fail.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,14 +34,14 @@ LENGTH_FACTORS = (1, 4, 16, 64)
 
 @dataclass(frozen=True)
 class QuestionSource:
-    """Questions with known chunks.
+    """Questions with gold chunks.
 
     Attributes:
         kind: `babi` (hidden in a haystack), `jsonl`, `vectors`, or a set of `multihop.READERS`.
-        path: their file; of vectors the folder.
-        haystack: of babi, text to hide facts in.
-        max_haystack_sentences: of it, at most.
-        num_chunks: of babi, lengths of contexts; None: `LENGTH_FACTORS` times the length that the run was trained at.
+        path: file of the questions; for vectors, their folder.
+        haystack: for babi, text to hide facts in.
+        max_haystack_sentences: most sentences of the haystack.
+        num_chunks: for babi, lengths of contexts in chunks; None: `LENGTH_FACTORS` times the training length.
     """
 
     kind: str
@@ -53,13 +53,13 @@ class QuestionSource:
 
 @dataclass(frozen=True)
 class AnswersRequest:
-    """Answers to score beside the facts.
+    """Answers to score in addition to the facts.
 
     Attributes:
-        llm: that answers.
-        measures: of answers; None: EM and F1, and what the kind of questions has besides.
-        judges: models that judge, as `llm_model`; None: the one that answers.
-        bounds: also answer from the gold chunks alone, and from none.
+        llm: the model that answers.
+        measures: of answers; None: EM and F1, and further ones for some kinds of questions.
+        judges: models that judge, as `llm_model`; None: the model that answers.
+        bounds: also answer from the gold chunks only, and from no chunks.
     """
 
     llm: LlmConfig = field(default_factory=LlmConfig)
@@ -73,11 +73,11 @@ class EvalRequest:
     """A run to score.
 
     Attributes:
-        run: its folder.
+        run: folder of the run.
         source: of the questions.
-        options: which rows.
-        calibrate: file of other questions of the same kind, to fit the thresholds of all methods on.
-        answers: that are scored too; None: facts alone.
+        options: the rows to compute.
+        calibrate: file of other questions of the same kind, to fit the thresholds of all methods.
+        answers: to score too; None scores facts only.
     """
 
     run: str
@@ -92,10 +92,10 @@ class Evaluated:
     """The result of an evaluation.
 
     Attributes:
-        request: that asked for it.
-        tasks: the questions, a task a length.
+        request: the request.
+        tasks: the questions, one task for each length.
         scored: rows and records of facts.
-        reader: of the answers, loaded; None where none were asked for.
+        reader: loaded models for answers; None if none were requested.
     """
 
     request: EvalRequest
@@ -105,7 +105,7 @@ class Evaluated:
 
 
 def evaluate_facts(request: EvalRequest, watch: Watch = NOBODY) -> Evaluated:
-    """Scores what the methods choose; loads the language models of the answers before anything else is paid for."""
+    """Scores the chunks that the methods choose. Loads the language models first, to report their errors early."""
     trained = open_run(request.run)
     check_protocols(request.options, trained, calibrated=bool(request.calibrate))
     source, training_chunks = request.source, trained.labels.training_chunks
@@ -118,7 +118,7 @@ def evaluate_facts(request: EvalRequest, watch: Watch = NOBODY) -> Evaluated:
 
 
 def evaluate_answers(evaluated: Evaluated, watch: Watch = NOBODY) -> Answered:
-    """Has the language model answer from what each method chose, and scores the answers."""
+    """Asks the language model to answer from the chunks that each method chose, and scores the answers."""
     request = evaluated.request
     assert evaluated.reader is not None and request.answers is not None
     bounds = request.options if request.answers.bounds else None
@@ -126,7 +126,7 @@ def evaluate_answers(evaluated: Evaluated, watch: Watch = NOBODY) -> Answered:
 
 
 def compare_methods(evaluated: Evaluated, answered: Answered | None = None) -> list[Comparison]:
-    """Paired tests between the methods, task by task; then those of their answers."""
+    """Paired tests between the methods for each task, then for their answers."""
     pairs = zip(evaluated.tasks, evaluated.scored.records, strict=True)
     found = [comparison for task, own in pairs for comparison in compare(task.name, own)]
     return found + list(answered.comparisons if answered is not None else ())
@@ -135,46 +135,53 @@ def compare_methods(evaluated: Evaluated, answered: Answered | None = None) -> l
 def report_tasks(
     source: QuestionSource, training_chunks: int, trained_on: Mapping[str, Any], watch: Watch
 ) -> Iterator[Task]:
-    """The questions to report, a task a length.
+    """The questions to score, one task for each length.
 
     Args:
-        training_chunks: length that the run was trained at.
+        training_chunks: context length of the training, in chunks.
         trained_on: the `data` section of the run's config.
+
+    Raises:
+        UsageError: `num_chunks` for questions that have their own chunks, or with a length twice.
     """
     if source.kind != "babi" and source.num_chunks:
-        own = (" hides facts of ", Arg("babi"), "; questions of ", Arg(source.kind), " come with their chunks")
+        own = (" works only with ", Arg("babi"), "; questions of ", Arg(source.kind), " have their own chunks")
         raise UsageError((Arg("num_chunks"), *own), field="num_chunks")
     if source.kind != "babi":
         yield _task_with_chunks(source.kind, source.path, watch)
         return
     haystack = _haystack(source, trained_on, watch)
     if len(haystack) == source.max_haystack_sentences:
-        used = f"haystack {source.haystack}: {len(haystack):,} of its sentences are used ("
+        used = f"haystack {source.haystack}: uses {len(haystack):,} of its sentences ("
         watch.note((used, Arg("max_haystack_sentences"), ")"))
     lengths = source.num_chunks or tuple(factor * training_chunks for factor in LENGTH_FACTORS)
     if len(set(lengths)) != len(lengths):
         given = ",".join(map(str, lengths))
-        raise UsageError((Arg("num_chunks", given), ": a length stands twice"), field="num_chunks", value=lengths)
+        raise UsageError((Arg("num_chunks", given), ": contains a length twice"), field="num_chunks", value=lengths)
     yield from hidden_stories_tasks(_name(source.path), read_babi(source.path), haystack, lengths)
 
 
 def make_reader(answers: AnswersRequest, kind: str, tasks: Sequence[Task], watch: Watch = NOBODY) -> Reader:
-    """The language models of the answers, loaded.
+    """Loads the language models for answers.
 
     Args:
-        kind: of the questions, as of a `QuestionSource`.
+        kind: of the questions, as in `QuestionSource`.
+
+    Raises:
+        UsageError: questions without text, or judges without a measure that they judge.
+        InputError: questions without reference answers.
     """
     if kind == "vectors":
-        raise UsageError("a language model reads texts, and questions over vectors have none", field="answers")
+        raise UsageError("a language model needs texts, but questions over vectors have none", field="answers")
     for task in tasks:
         if task.answers is None:
-            raise InputError(f'{task.name}: no question has a reference answer: give them a field "answer"')
+            raise InputError(f'{task.name}: no question has a reference answer; give each one a field "answer"')
     llm = answers.llm
     measures = tuple(choose_measures(task, answers.measures, kind, llm.prompts, watch.note) for task in tasks)
     judged = needs_judges(measures)
     if answers.judges and not judged:
         named = Arg("answer_measures", "claims or judge")
-        raise UsageError(("name a measure that they judge: ", named), field="judges")
+        raise UsageError(("choose a measure that they judge: ", named), field="judges")
     check_reader(measures, llm.prompts)
     generator = make_generator(llm)
     judges = _judges(answers, generator) if judged else ()
@@ -182,7 +189,7 @@ def make_reader(answers: AnswersRequest, kind: str, tasks: Sequence[Task], watch
 
 
 def _judges(answers: AnswersRequest, generator: TextGenerator) -> tuple[TextGenerator, ...]:
-    """One model a name, otherwise as the answering one; without names the answering one."""
+    """One model for each name, with the settings of the answering model; without names, that model itself."""
     llm = answers.llm
     return tuple(
         generator if name == llm.llm_model else make_generator(replace(llm, llm_model=name))
@@ -191,7 +198,7 @@ def _judges(answers: AnswersRequest, generator: TextGenerator) -> tuple[TextGene
 
 
 def _watched(reader: Reader, watch: Watch) -> Reader:
-    """The reader whose models tell how far they are, each as a stage of its own."""
+    """The reader with models that report progress, each as its own stage."""
     judges = reader.judges
     names = ["judge"] if len(judges) == 1 else [f"judge {number + 1}" for number in range(len(judges))]
     told = [partial(watch.answered, name) for name in ("answers", *names)]
@@ -205,7 +212,7 @@ def _watched(reader: Reader, watch: Watch) -> Reader:
 def _calibration_task(
     path: str, source: QuestionSource, training_chunks: int, trained_on: Mapping[str, Any], watch: Watch
 ) -> Task:
-    """Questions of the same kind as those that are reported; stories at the training length."""
+    """Questions of the same kind as the scored ones; stories have the training length."""
     if source.kind != "babi":
         return _task_with_chunks(source.kind, path, watch)
     haystack = _haystack(source, trained_on, watch)
@@ -213,7 +220,7 @@ def _calibration_task(
 
 
 def _task_with_chunks(kind: str, path: str, watch: Watch) -> Task:
-    """Questions of any kind but `babi`: they come with their chunks."""
+    """Questions of any kind except `babi`; they have their own chunks."""
     if kind == "jsonl":
         return examples_task(_name(path), read_examples(path))
     if kind == "vectors":

@@ -1,6 +1,6 @@
-"""Documents whose headings say where sections begin: what finds these is scored, and questions are made of them.
+"""Scores sources of boundaries, and builds questions, from documents whose headings give the sections.
 
-The work of `qrag boundaries` and `qrag hicbench`.
+Used by `qrag boundaries` and `qrag hicbench`.
 """
 
 import time
@@ -29,9 +29,9 @@ class ScoreRequest:
     """Sources of boundaries to score, and the documents to score them on.
 
     Attributes:
-        paths: as of `read_headed`.
+        paths: as in `read_headed`.
         methods: of `names.BOUNDARY_SOURCES`.
-        view: what is seen of the headings; beside another one that of `removed` is scored too.
+        view: how much of the headings the methods see; `removed` is always scored too.
         seed: of the intervals.
     """
 
@@ -43,13 +43,13 @@ class ScoreRequest:
 
 @dataclass(frozen=True)
 class BoundaryRow:
-    """One method on one view of documents.
+    """The scores of one method on one view of documents.
 
     Attributes:
-        f1_l1, f1_l2: micro F1 over documents of points of levels 1 and 2, sentence and level both right.
-        f1_any, low, high: of all points whatever their level, with its 95% interval over documents.
-        pk, window_diff: means over documents, 0 is best.
-        seconds: to find the points of all documents, embedding included.
+        f1_l1, f1_l2: micro F1 over documents of boundaries of levels 1 and 2; sentence and level must match.
+        f1_any, low, high: micro F1 of all boundaries at any level, with its 95% interval over documents.
+        pk, window_diff: means over documents; 0 is best.
+        seconds: time to find the boundaries of all documents, including embedding.
     """
 
     method: str
@@ -68,16 +68,16 @@ class BoundaryRow:
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """Questions to make of documents.
+    """Questions to build from documents.
 
     Attributes:
-        paths: as of `read_headed`.
-        out: folder to write, empty or not there.
-        llm: who writes and proves them.
-        config: how many, and what is kept of them.
+        paths: as in `read_headed`.
+        out: folder to write; empty or new.
+        llm: language model that writes and checks the questions.
+        config: how many questions to try, and which to keep.
         view: of the headings: kept or plain.
-        max_documents: the first ones; None takes all.
-        encoder: whose tokenizer counts where the language model does not.
+        max_documents: use only the first N; None uses all.
+        encoder: its tokenizer counts if the language model cannot.
     """
 
     paths: tuple[str, ...]
@@ -90,7 +90,7 @@ class BenchmarkRequest:
 
 
 def score_sources(request: ScoreRequest, tools: PointTools) -> list[BoundaryRow]:
-    """A row for each method and view."""
+    """Scores each method on each view, one row each."""
     sources, documents = _load(request, tools)
     return [
         _row(name, view, source, its, request.seed)
@@ -100,7 +100,7 @@ def score_sources(request: ScoreRequest, tools: PointTools) -> list[BoundaryRow]
 
 
 def estimate_sources(request: ScoreRequest, tools: PointTools) -> Iterator[tuple[View, Estimated]]:
-    """The estimates of the sources that ask a language model, on each view; the tools ask nothing."""
+    """Estimates the cost of each source that calls a language model, on each view. The tools must ask nothing."""
     sources, documents = _load(request, tools)
     for name in (name for name in sources if name in BOUNDARY_SOURCES.choices("llm")):
         for view, its in documents.items():
@@ -136,16 +136,16 @@ def _row(
 def build_benchmark(
     request: BenchmarkRequest, progress: Progressed | None = None, told: Callable[[Built, int], None] | None = None
 ) -> Built:
-    """Writes questions with dense evidence, and the documents that they are asked of, into a folder.
+    """Writes questions with dense evidence, and their documents, into a folder.
 
     Args:
-        progress: told of every answer of the language model.
-        told: what was built of how many documents, before it is written or found to be nothing.
+        progress: called for every answer of the language model.
+        told: called with the result and the number of documents, before anything is written.
 
     Raises:
-        InputError: no question is kept, and nothing is written.
+        InputError: no question is kept; nothing is written.
     """
-    with new_folder(request.out, "hicbench") as new:  # first of all: a place that cannot be written is told at once
+    with new_folder(request.out, "hicbench") as new:  # first, to report a folder that cannot be written before the work
         documents = read_headed(request.paths, request.view)[: request.max_documents]
         generator = make_generator(request.llm)
         count = generator.count or TextTokenizer.from_file(find_folder(request.encoder) / "tokenizer.json").count
@@ -153,7 +153,7 @@ def build_benchmark(
         if told is not None:
             told(built, len(documents))
         if not built.questions:
-            reason = "no question is kept: try more documents, or a larger model; nothing is written"
+            reason = "no question is kept and nothing is written; try more documents, or a larger model"
             raise InputError(reason, file=request.out)
         write_hicbench(new, built, documents)
     return built

@@ -1,4 +1,4 @@
-"""An index brought up to date with its files: `qrag index build`, `add` and `remove`."""
+"""Updates an index from its files: `qrag index build`, `add` and `remove`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,13 +25,13 @@ from qrag_jax.types import Chunk, Document, NoteReader, ReadNotes, UsageError, W
 
 @dataclass(frozen=True)
 class NotesRequest:
-    """The writer of the notes of an index.
+    """How the notes of an index are written.
 
     Attributes:
-        notes: of `names.INDEX_NOTES`; None is whoever does, or the default of a new index.
-        reading: how a language model writes them.
-        given: what was said of `reading`: it belongs to notes by a language model alone.
-        estimates: say what these take at most, and ask nothing.
+        notes: of `names.INDEX_NOTES`; None: as in the index, or the default of a new one.
+        reading: how a language model writes notes.
+        given: names of the options of `reading` that were given; only notes by a language model take them.
+        estimates: estimate the cost of notes by a language model, and ask nothing.
     """
 
     notes: NoteReaderName | None = None
@@ -42,19 +42,19 @@ class NotesRequest:
 
 @dataclass(frozen=True)
 class UpdateRequest:
-    """Files that an index is to have, and its settings.
+    """The files and settings of an index to update.
 
     Attributes:
         folder: of the index.
         paths: files and folders.
-        mirror: what is no more in them goes; the index need not be there yet.
-        retriever: run that cuts and embeds, in place of `encoder` and `cut`.
-        encoder: minilm, a folder or a hub id; None, as `retriever` and `cut` with nothing said: as the index has it.
+        mirror: remove documents whose files are gone, and create the index if there is none.
+        retriever: run that cuts and embeds, instead of `encoder` and `cut`.
+        encoder: minilm, a folder or a hub id. If `encoder`, `retriever` and `cut` give nothing: as in the index.
         cut: how documents are cut.
-        notes: who writes notes.
-        store: finds the nearest vectors; None: as the index has it, and `memory` for a new one.
-        encoding, strict, num_workers: as of `Plan`.
-        shard, num_shards: which part of how many; None makes all of it.
+        notes: how notes are written.
+        store: searches the vectors; None: as in the index, or `memory` for a new one.
+        encoding, strict, num_workers: as in `Plan`.
+        shard, num_shards: the shard to build, and the number of shards; None builds the whole index.
     """
 
     folder: Path
@@ -74,11 +74,11 @@ class UpdateRequest:
 
 @dataclass(frozen=True)
 class NotesWatch(Watch):
-    """Also listens to the estimate and the cost of notes by a language model.
+    """A watch that also receives the estimate and the cost of notes by a language model.
 
     Attributes:
-        expected: told what they take at most, before it is asked.
-        read: told what they took.
+        expected: called with the estimate before the model is asked.
+        read: called with the cost afterwards.
     """
 
     expected: Callable[[Estimate], None] = lambda estimate: None
@@ -93,8 +93,8 @@ class Updated:
     """The result of an update.
 
     Attributes:
-        found: of the paths.
-        changes: None where a shard was finished before.
+        found: the files of the paths.
+        changes: of the index; None if the shard was already finished.
     """
 
     found: Found
@@ -102,7 +102,7 @@ class Updated:
 
     @property
     def is_complete(self) -> bool:
-        """False where a file that was named itself could not be read, or a document is older than its file."""
+        """False if a file that was named itself could not be read, or a document is older than its file."""
         if self.changes is None:
             return True
         asked_for = {file.id for file in self.found.files if file.named}.union(self.changes.kept)
@@ -110,10 +110,10 @@ class Updated:
 
 
 def update(request: UpdateRequest, watch: NotesWatch = NOBODY) -> Updated:
-    """Brings an index up to date with files; see `index.update.update_index`.
+    """Updates an index from files; see `index.update.update_index`.
 
     Raises:
-        Estimated: only what notes by a language model take was asked for; all else is done.
+        Estimated: the request asks only for an estimate of notes by a language model; all other work is done.
     """
     folder = request.folder
     if not request.mirror:
@@ -121,7 +121,7 @@ def update(request: UpdateRequest, watch: NotesWatch = NOBODY) -> Updated:
     settings = make_settings(request)
     found, lies_inside = outside(find_files(request.paths), request.paths, folder)
     if lies_inside:
-        watch.note(f"note: {folder} lies in what is read, and is left out itself")
+        watch.note(f"note: {folder} is inside the folders to read; the index itself is left out")
     make = make_maker(settings)
     plan = Plan(
         mirror=request.mirror,
@@ -143,7 +143,7 @@ def update(request: UpdateRequest, watch: NotesWatch = NOBODY) -> Updated:
 def remove(
     folder: Path, paths: Sequence[str], notes: NotesRequest = NotesRequest(), watch: NotesWatch = NOBODY
 ) -> tuple[str, ...]:
-    """Takes the documents of paths out of an index, and gives their names; see `index.remove.remove_documents`."""
+    """Removes the documents of paths from an index and returns their names; see `index.remove.remove_documents`."""
     settings = read_settings(index_folder(folder))
     settings = replace(settings, notes=_setting(notes, folder, settings.notes) or settings.notes)
     make = make_maker(settings)
@@ -152,10 +152,10 @@ def remove(
 
 
 def make_settings(request: UpdateRequest) -> IndexSettings:
-    """The settings that a request says; those of the index, where it is there and nothing is said.
+    """The settings of a request. An existing index keeps its settings if the request gives none.
 
     Raises:
-        UsageError: what is said does not belong together.
+        UsageError: settings that do not go together.
     """
     named = {"retriever": request.retriever, "encoder": request.encoder}
     given = [name for name, value in named.items() if value is not None] + request.cut.given
@@ -165,7 +165,7 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
     if not given and there is not None:
         return replace(there, notes=notes or there.notes, store=store)
     if request.retriever is not None and len(given) > 1:
-        reason = ("not with ", Arg("retriever"), ": a run reads sentences, with its own encoder")
+        reason = ("does not work with ", Arg("retriever"), ": a run reads sentences, with its own encoder")
         raise UsageError(reason, field=given[1])
     cut = request.cut
     return index_settings(
@@ -182,12 +182,12 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
 
 
 def _setting(request: NotesRequest, folder: Path, there: NotesSetting | None) -> NotesSetting | None:
-    """Who is to write the notes; None is whoever does, or the default of a new index."""
+    """The setting of the notes; None: as in the index, or the default of a new one."""
     name = request.notes or (there.reader if there is not None else "")
     if name != LLM:
         if request.given:
-            belongs = (f", and notes of {folder} are by {name or 'mentions'}; say ", Arg("notes", LLM))
-            reason = ("belongs to ", Arg("notes", LLM), *belongs, " too, or leave it out")
+            belongs = (f", but notes of {folder} are by {name or 'mentions'}; give ", Arg("notes", LLM))
+            reason = ("works only with ", Arg("notes", LLM), *belongs, " too, or leave it out")
             raise UsageError(reason, field=request.given[0])
         return NotesSetting(request.notes) if request.notes else None
     asked = _setting_of(request.reading)
@@ -196,9 +196,9 @@ def _setting(request: NotesRequest, folder: Path, there: NotesSetting | None) ->
         anew, without = Arg("notes", LLM), Arg("notes", "mentions")
         raise UsageError(
             (
-                f"its notes were asked of {there.model} ({there.options}), the flags name {asked.model} "
-                f"({asked.options}): name the same one with its flags and prompts, or say ", anew,
-                " to have them written anew, or ", without, " or none",
+                f"its notes are by {there.model} ({there.options}), but {asked.model} ({asked.options}) was given; "
+                "give the same model, options and prompts, or ", anew, " to write all notes again, or ", without,
+                " or none",
             ),
             file=folder,
         )  # fmt: skip
@@ -216,8 +216,7 @@ def _setting_of(reading: NoteReading) -> NotesSetting:
 def _note_reader(
     request: NotesRequest, settings: IndexSettings, make: MakeMaker, watch: NotesWatch
 ) -> NoteReader | None:
-    """The reader that is to be handed in, whose model is loaded when notes are to be written; None where the settings
-    say all of it."""
+    """A reader of notes by a language model, which is loaded when notes are written; None for other readers."""
     if settings.notes.reader != LLM:
         return None
 

@@ -1,6 +1,6 @@
-"""Trains what is small, on vectors of one's own documents: taggers, compressors of sections, routers of levels.
+"""Trains small models on vectors of documents: taggers, compressors and routers.
 
-Each gives the row that `qrag train KIND --json` prints: what came out, and what to expect of it.
+Each returns the row that `qrag train KIND --json` prints: the result, and the quality to expect.
 """
 
 import tempfile
@@ -63,9 +63,9 @@ class TaggerRequest:
 
     Attributes:
         paths: documents with headings: files, folders, `scisumm:PATH` or `wikitext2:PATH`.
-        view: what it sees of the headings.
-        encoder: whose vectors it reads.
-        seed: of the parts and of the order of gaps.
+        view: how much of the headings it sees.
+        encoder: makes the vectors that it reads.
+        seed: of the folds and the order of gaps.
     """
 
     paths: tuple[str, ...]
@@ -79,14 +79,14 @@ class CompressorRequest:
     """A compressor to train.
 
     Attributes:
-        paths: documents with headings, as of a tagger.
+        paths: documents with headings, as for a tagger.
         kind: of the network; None tries all.
-        loss: that is learned; None tries both.
-        target: what vectors are to be near to: `windows`, `lead` or `summary`.
-        lead_tokens: of target lead.
-        encoder: whose vectors it reads.
-        seed: of all that is drawn.
-        llm: of target summary.
+        loss: to minimise; None tries both.
+        target: the vectors to learn: `windows`, `lead` or `summary`.
+        lead_tokens: for target lead, tokens at the beginning of a section.
+        encoder: makes the vectors that it reads.
+        seed: of all random draws.
+        llm: for target summary, the model that writes summaries.
     """
 
     paths: tuple[str, ...]
@@ -104,10 +104,10 @@ class RouterRequest:
     """A router to train.
 
     Attributes:
-        config: of a study, with tasks of evidence.
+        config: of a study, with tasks that have evidence.
         overrides: changes of the config, `field=value`.
         budget: tokens of a context.
-        features: what it reads of a question; None: those that find better on questions that are held out.
+        features: what it reads of a question; None: the better ones on held-out questions.
         seed: of the folds.
     """
 
@@ -119,7 +119,14 @@ class RouterRequest:
 
 
 def train_tagger(request: TaggerRequest, out: Path, watch: Watch = NOBODY) -> dict[str, Any]:
-    """Trains a tagger on documents with headings."""
+    """Trains a tagger on documents with headings.
+
+    Args:
+        out: run folder to write.
+
+    Returns:
+        The row of the result, with held-out F1.
+    """
     check_out(out, resumes=False)
     documents = read_headed(request.paths, request.view)
     watch.note(f"{len(documents):,} documents, {_num_points(documents):,} sections")
@@ -128,7 +135,7 @@ def train_tagger(request: TaggerRequest, out: Path, watch: Watch = NOBODY) -> di
     config = TaggerConfig(request.seed)
     fitted = fit_tagger(documents, embedder, embedder.fingerprint, request.encoder, config, out, watch.report)
     seconds = time.perf_counter() - start
-    rows = zip(documents, fitted.held_out, strict=True)  # what taggers found that had not seen them
+    rows = zip(documents, fitted.held_out, strict=True)  # boundaries by taggers that did not see the document
     score = score_points([Judged(len(one.text), one.points, found) for one, found in rows], seed=request.seed)
     f1 = score.f1_any
     return {
@@ -147,10 +154,20 @@ def train_tagger(request: TaggerRequest, out: Path, watch: Watch = NOBODY) -> di
 
 
 def train_compressor(request: CompressorRequest, out: Path, watch: Watch = NOBODY) -> dict[str, Any]:
-    """Trains a compressor on documents with headings."""
+    """Trains a compressor on documents with headings.
+
+    Args:
+        out: run folder to write.
+
+    Returns:
+        The row of the result, with held-out recall.
+
+    Raises:
+        UsageError: options of a language model without target summary.
+    """
     check_out(out, resumes=False)
     if request.target != "summary" and (given := request.llm.given()):
-        belongs = ("belongs to ", Arg("target", "summary"), ", where a language model sums up")
+        belongs = ("works only with ", Arg("target", "summary"), "; choose it, or leave it out")
         raise UsageError(belongs, field=given[0])
     documents = read_headed(request.paths)
     watch.note(f"{len(documents):,} documents, {_num_points(documents):,} headings")
@@ -177,10 +194,21 @@ def train_compressor(request: CompressorRequest, out: Path, watch: Watch = NOBOD
 
 
 def train_router(request: RouterRequest, out: Path, watch: Watch = NOBODY) -> dict[str, Any]:
-    """Trains a router of levels on the questions of a study."""
+    """Trains a router of levels on the questions of a study.
+
+    Args:
+        out: run folder to write.
+
+    Returns:
+        The row of the result, with held-out evidence recall.
+
+    Raises:
+        UsageError: an override that is not `field=value`.
+        InputError: no task has evidence.
+    """
     check_out(out, resumes=False)
     if wrong := [word for word in request.overrides if not is_override(word)]:
-        raise UsageError(f"{wrong[0]}: give one config; a change to it is field=value, as data=DATA")
+        raise UsageError(f"{wrong[0]}: give one config; change a field with field=value, such as data=DATA")
     config = load_config(DefaultStudy, request.config, request.overrides)
     tasks = _load_tasks(config, watch)
     encoder = load_study_encoder(config.model, config.window)
@@ -211,7 +239,7 @@ def train_router(request: RouterRequest, out: Path, watch: Watch = NOBODY) -> di
 
 
 def _describe_compressor(fitted: FittedCompressor, seed: int) -> dict[str, Any]:
-    """What was chosen, and what to expect of it with 95% intervals over questions."""
+    """The chosen compressor, and its expected quality with 95% intervals over questions."""
     hits = {name: (places < TOP_K).astype(float) for name, places in fitted.places.items()}
     expected = mean_interval(hits["compressor"], seed=seed)
     over_mean = paired_difference(hits["compressor"], hits["mean"], seed=seed)
@@ -239,7 +267,7 @@ def _describe_compressor(fitted: FittedCompressor, seed: int) -> dict[str, Any]:
 
 
 def _level_config(config: StudyConfig) -> ChunkConfig:
-    """The first config of strategy levels of a study; by headings where it has none."""
+    """The first config of strategy levels of a study, or levels by headings."""
     configs = [one for own in config.strategies.values() for one in own if one.strategy in CHUNKERS.choices("levels")]
     return configs[0] if configs else ChunkConfig("levels")
 
@@ -270,7 +298,7 @@ def _load_tasks(config: StudyConfig, watch: Watch) -> list[StudyTask]:
     tasks = [load_task(name, how, config.data, config.seed, split) for name, how in config.tasks.items()]
     found = [task for task in tasks if task.kind == "evidence"]
     if not found:
-        raise InputError(f"tasks {', '.join(config.tasks)}: none has evidence, which a router learns from")
+        raise InputError(f"tasks {', '.join(config.tasks)}: none has evidence, but a router needs it; add such a task")
     for task in found:
         watch.note(f"{task.name}: {len(task.questions):,} questions about {len(task.documents):,} documents")
     return found
@@ -293,7 +321,7 @@ def _fit(
     fingerprint: str,
     seed: int,
 ) -> FittedRouter:
-    """The router on the features that were asked for, or on those whose held-out recall is the higher one."""
+    """The router on the requested features, or on those with the higher held-out recall."""
     known: dict[FeaturesName, np.ndarray] = {
         "vectors": np.concatenate(vectors),
         "profiles": np.concatenate([np.array(cell.profiles) for cell in cells]),
@@ -305,7 +333,7 @@ def _fit(
 
 
 def _labels(cell: LevelCell) -> PlanLabels:
-    """The cheapest range of each question that holds its evidence."""
+    """The cheapest range for each question that contains its evidence."""
     ranges, sent, built = all_ranges(cell.names), np.array(cell.sent)[:, :, 0], np.array(cell.built_tokens)
     full = ranges.index(full_range(cell.names))
     cost = plan_cost(built, sent, built[full] + sent[:, full : full + 1])
@@ -316,8 +344,8 @@ def _format_tagger(row: Mapping[str, Any]) -> str:
     interval = f"{share(row['f1_any'])} [{share(row['low'])}, {share(row['high'])}]"
     return (
         f"trained: {row['run']}, {row['seconds']:,.0f} s\n"
-        f"held out, headings {row['view']}: F1 {interval} of all points, {share(row['f1_l1'])} of level 1, "
-        f"{share(row['f1_l2'])} of level 2; {row['n_documents']:,} documents, {row['n_points']:,} points"
+        f"held out, headings {row['view']}: F1 {interval} of all boundaries, {share(row['f1_l1'])} of level 1, "
+        f"{share(row['f1_l2'])} of level 2; {row['n_documents']:,} documents, {row['n_points']:,} boundaries"
     )
 
 
@@ -332,7 +360,7 @@ def _format_compressor(row: Mapping[str, Any]) -> str:
         f"trained: {row['run']}, {how}\n"
         f"held out: R@5 {interval} of {row['held_out_questions']:,} sentences among {row['held_out_sections']:,} "
         f"sections; {over} over the mean of the children\n"
-        f"beside it: mean {share(row['mean_r5'])}, target {share(row['target_r5'])}, best child "
+        f"compared with: mean {share(row['mean_r5'])}, target {share(row['target_r5'])}, best child "
         f"{share(row['best_child_r5'])}"
     )
 
@@ -342,10 +370,11 @@ def _format_router(row: Mapping[str, Any]) -> str:
         f"trained: {row['run']}, {row['seconds']:,.0f} s, on {row['features']}",
         f"held out: ERec {share(row['erec_held_out'])} at {row['budget']:,} tokens, best fixed range "
         f"{share(row['erec_fallback'])}; {row['n']:,} questions",
-        f"labels: {row['n_labelled']:,} questions, {row['n_dropped']:,} dropped, since no context holds their evidence",
+        f"labels: {row['n_labelled']:,} questions, {row['n_dropped']:,} dropped because no context contains their "
+        "evidence",
     ]
     if not row["leaves_fallback"]:
-        lines.append(f"nothing was gained on held-out questions: it always searches {row['fallback']}")
+        lines.append(f"no gain on held-out questions, so the router always searches {row['fallback']}")
     return "\n".join(lines)
 
 

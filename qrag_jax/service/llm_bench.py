@@ -22,10 +22,10 @@ class BenchRequest:
 
     Attributes:
         model: smollm2, a folder, a .gguf file or a hub id.
-        rows: prompts that are worked on at once, one measurement each.
+        rows: prompts that run at the same time, one measurement for each number.
         prompt_tokens, answer_tokens: of every prompt and answer.
         rounds: that count, for each of `rows`.
-        storage: how matrices are kept; None: as the model does best.
+        storage: how matrices are stored; None: the best one for the model.
     """
 
     model: str = "smollm2"
@@ -41,15 +41,15 @@ class Benched:
     """The speeds of a language model.
 
     Attributes:
-        source: as it was named.
+        source: the model as it was named.
         model: `LocalGenerator.model`.
-        storage: how its matrices are kept.
+        storage: how its matrices are stored.
         backend: of JAX.
         num_parameters: of the model.
-        load_seconds: until it can be asked; its files may have been in the machine's memory or not.
-        memory: bytes that the process holds after loading, and the most that it held up to the end of the rounds, both
-            above what it held before; None where nothing tells.
-        speeds: one of each kind.
+        load_seconds: time to load, with or without its files in the system's cache.
+        memory: bytes after loading, and the maximum up to the end of the rounds, both minus the bytes before loading;
+            None if the system does not report them.
+        speeds: one for each of `rows`.
     """
 
     source: str
@@ -63,14 +63,17 @@ class Benched:
 
 
 def bench(request: BenchRequest, progress: Callable[[int, int], None] | None = None) -> Benched:
-    """Loads the model and measures it; what can be refused is, before that.
+    """Loads a model and measures it.
 
     Args:
-        progress: told how many rounds of how many are done.
+        progress: called with the number of finished rounds and their total.
+
+    Raises:
+        UsageError: a server, or a model that does not fit into memory; nothing is loaded.
     """
     if "://" in request.model:
         raise UsageError(
-            f"{request.model}: bench measures models of this machine, not servers: give smollm2, a folder, a .gguf "
+            f"{request.model}: bench measures models on this machine, not servers; give smollm2, a folder, a .gguf "
             "file or a hub id"
         )
     works = [Work(rows, request.prompt_tokens, request.answer_tokens) for rows in request.rows]
@@ -79,7 +82,7 @@ def bench(request: BenchRequest, progress: Callable[[int, int], None] | None = N
     dtype = "bfloat16" if storage == "bfloat16" else "float32"
     largest = max(cache_bytes(config, work.rows, work.size, dtype) for work in works)
     check_memory(config, request.model, storage, largest, tensor_kinds(request.model))
-    jax.block_until_ready(jax.numpy.zeros(1))  # the back end is no part of the model
+    jax.block_until_ready(jax.numpy.zeros(1))  # start the backend, which is not part of the model
     before = resident_bytes()
     began = time.perf_counter()
     generator = LocalGenerator(request.model, batch_size=max(request.rows), dtype=dtype, storage=storage)
@@ -93,7 +96,7 @@ def bench(request: BenchRequest, progress: Callable[[int, int], None] | None = N
 
 
 def bench_values(benched: Benched, num_chunks: int) -> dict[str, Any]:
-    """As an object of JSON, with a build of so many chunks."""
+    """The result as a JSON object, with the estimate of a build of `num_chunks` chunks."""
     held, most = benched.memory or (None, None)
     return {
         "source": benched.source,
@@ -118,7 +121,7 @@ def bench_values(benched: Benched, num_chunks: int) -> dict[str, Any]:
 
 
 def build_values(speed: Speed, num_chunks: int) -> dict[str, Any]:
-    """What a build takes that asks one question a chunk: seconds and tokens."""
+    """The seconds and tokens of a build that asks one question for each chunk."""
     return {
         "num_chunks": num_chunks,
         "rows": speed.work.rows,

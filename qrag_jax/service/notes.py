@@ -1,4 +1,4 @@
-"""The notes of an index, and their recall on sets with labels: `qrag notes`."""
+"""The notes of an index, and their recall on labelled sets: `qrag notes`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ BABI = "babi"
 
 @dataclass(frozen=True)
 class NotesEvalRequest:
-    """Questions that notes are measured on, the reader of the notes, and their use.
+    """Questions to measure notes on, the reader of the notes, and the modes that use them.
 
     Attributes:
         kind: of `names.MULTIHOP_SETS`, or babi.
         path: of its file.
-        reading: who writes the notes.
-        distractors: file of further passages; not of babi.
-        filler, chunk_sentences, num_chunks: of babi: what stories are hidden in, sentences of a chunk, chunks a story.
-        num_questions: draw so many by the seed; None takes all.
-        modes, ks, search: how notes are used, how many chunks are looked at.
+        reading: how the notes are written.
+        distractors: file of further passages; not for babi.
+        filler, chunk_sentences, num_chunks: for babi: text to hide stories in, sentences of a chunk, chunks of a story.
+        num_questions: number to draw by the seed; None uses all.
+        modes, ks, search: how notes are used, and the numbers of chunks to look at.
         encoder: minilm, a folder or a hub id.
-        estimates: ask no language model, and raise `Estimated` in place of it.
+        estimates: raise `Estimated` instead of asking a language model.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class NotesScored:
     """The recall of notes.
 
     Attributes:
-        readings: what a language model took to write them; empty of other readers.
+        readings: the cost of a language model; empty for other readers.
         window: tokens of a text that the encoder reads.
     """
 
@@ -64,25 +64,27 @@ class NotesScored:
 
 
 def index_notes(folder: str) -> NotedCorpus:
-    """The notes of an index, with the chunks that they belong to.
+    """The notes of an index, with their chunks.
 
     Raises:
-        UsageError: nobody writes notes of this index.
+        UsageError: the index has no notes.
     """
     if not read_settings(folder).has_notes:
-        remedy = f": `qrag index add {folder} PATHS... --notes mentions` has them written"
+        remedy = f"write them with `qrag index add {folder} PATHS... --notes mentions`"
         raise UsageError("has no notes", file=folder, remedy=remedy)
     return load_noted_index(folder)
 
 
 def evaluate_notes(request: NotesEvalRequest, watch: NotesWatch = NOBODY) -> NotesScored:
-    """The share of questions whose gold chunks are all among the first k, for every mode on the same questions.
+    """Measures the share of questions whose gold chunks are all among the first k, for every mode.
+
+    All modes use the same questions.
 
     Raises:
-        Estimated: only what a language model takes was asked for.
+        Estimated: the request asks only for an estimate.
     """
     check_modes(request.modes, request.ks)
-    make_task = _read_task(request)  # before a model is loaded: a bad file is told at once
+    make_task = _read_task(request)  # reports a bad file before a model is loaded
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder
 

@@ -1,4 +1,4 @@
-"""Questions asked of files or an index, one after another: `qrag find` and `qrag ask`."""
+"""Searches files or an index for questions, one after another: `qrag find` and `qrag ask`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ class SearchRequest:
 
     Attributes:
         paths: files and folders, or an index.
-        question: what is asked; None where `questions` has them.
-        questions: a file of questions, as of `read_asked`.
-        retriever, encoder, only, encoding, strict: as of `open_index`.
-        cuts: of files, how they are cut.
+        question: the question; None if `questions` has them.
+        questions: a file of questions, as in `read_asked`.
+        retriever, encoder, only, encoding, strict: as in `open_index`.
+        cuts: how files are cut.
     """
 
     paths: tuple[str, ...]
@@ -41,7 +41,11 @@ class SearchRequest:
     strict: bool = False
 
     def open(self, show: Show | None = None) -> Index:
-        """Opens the documents; `show` as of `open_index`."""
+        """Opens the documents; `show` as in `open_index`.
+
+        Raises:
+            UsageError, InputError: as `open_index`.
+        """
         chunking = chunking_of(self.cuts) if self.cuts.given else None
         given = {name: getattr(self, name) for name in _OPENING}
         try:
@@ -52,17 +56,21 @@ class SearchRequest:
             raise
 
     def read_questions(self) -> list[Asked] | Iterator[Asked]:
-        """The question, or those of a file: a list, or what comes from standard input."""
+        """The question, or the questions of a file: a list, or an iterator over standard input.
+
+        Raises:
+            UsageError: standard input is also a document.
+        """
         if self.questions is None:
             return [Asked(self.question or "")]
         if self.questions == STDIN and STDIN in self.paths:
-            reason = ": standard input is named as a document too: give one of them as a file"
+            reason = ": standard input is also given as a document; give one of them as a file"
             raise UsageError((Arg("questions", STDIN), reason), field="questions", value=STDIN)
         return read_asked(self.questions)
 
 
 def find_all(index: Index, asked: Iterable[Asked], options: SearchOptions) -> Iterator[tuple[Asked, Found]]:
-    """Searches for each question; all questions of a list are checked before the first search."""
+    """Searches for each question. All questions of a list are checked before the first search."""
     for one in _checked(asked, lambda question: index.check(question, options)):
         yield one, index.find(one.question, options)
 
@@ -70,7 +78,7 @@ def find_all(index: Index, asked: Iterable[Asked], options: SearchOptions) -> It
 def answer_all(
     index: Index, asked: Iterable[Asked], options: AskOptions, llm: TextGenerator | None
 ) -> Iterator[tuple[Asked, Answer, NothingFound | None]]:
-    """The answer to each question; where no passage shares a word with one, that error beside an answer of nothing."""
+    """Answers each question. If no passage shares a word with it, gives an empty answer and the error."""
     for one in _checked(asked, lambda question: index.check(question, options)):
         try:
             yield one, index.ask(one.question, llm=llm, options=options), None
@@ -80,18 +88,18 @@ def answer_all(
 
 
 def run_of(index: Index, retriever: str | None) -> str | None:
-    """The folder of the run that searches an index; None where a method of one step does."""
+    """The folder of the run that searches an index; None for hybrid, dense and bm25."""
     if retriever is None:
         return index.settings.model if index.settings.is_run else None
     return None if retriever in RETRIEVERS else retriever
 
 
 def trained_on(run: str, config: Mapping[str, Any] | None = None) -> str:
-    """Says which data a run was trained on, and advises to leave it out for texts or questions of another kind.
+    """A sentence that names the training data of a run, and advises against it for other texts or questions.
 
     Args:
-        run: its folder.
-        config: its config; None reads it.
+        run: folder of the run.
+        config: of the run; None reads it.
     """
     if config is None:
         from qrag_jax.checkpoint import load_checkpoint  # imports JAX
@@ -106,13 +114,13 @@ def trained_on(run: str, config: Mapping[str, Any] | None = None) -> str:
         "multihop": f"the questions of {paths}",
     }
     return (
-        f"{run} was trained on {kinds.get(data.get('task'), 'data that it does not name')}; for texts or questions of "
-        "another kind leave it out: the search is then by meaning and words, which needs no training"
+        f"{run} was trained on {kinds.get(data.get('task'), 'unknown data')}; for other texts or questions leave it "
+        "out, and the search uses meaning and words, without training"
     )
 
 
 def _checked(asked: Iterable[Asked], check: Callable[[str], None]) -> Iterator[Asked]:
-    """The questions, each looked at by `check`: all of a list now, before anything is searched; others as they come."""
+    """The questions, each checked by `check`: all of a list now, before the search; others as they come."""
 
     def look(one: Asked) -> Asked:
         try:

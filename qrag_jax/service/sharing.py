@@ -1,7 +1,7 @@
-"""Shares runs: their encoders for sentence-transformers, and whole runs that others fetch.
+"""Shares runs: exports their encoders for sentence-transformers, pushes whole runs, and pulls them.
 
-Exported are two towers as one Router, or one encoder; what is shared has a card that says what it is, what it was
-trained on, and how it scored. What is fetched is proved before it stands in its place.
+An export is two towers as one Router, or one encoder. A pushed run has a card with its kind, training data and scores.
+A pulled run is verified before it is moved into place.
 """
 
 import tempfile
@@ -23,12 +23,12 @@ from qrag_jax.qrag.retriever import QRagRetriever, load_retriever, save_for_infe
 from qrag_jax.types import UsageError
 
 _FROZEN = (
-    "This is the frozen encoder whose vectors a latent retriever reads. What was trained, a small transformer and an "
-    "MLP over these vectors, is no text encoder: it stays in the run folder, and `qrag_jax` searches with it."
+    "This is the frozen encoder whose vectors a latent retriever reads. The trained part, a small transformer and an "
+    "MLP over these vectors, is not a text encoder: it stays in the run folder, and `qrag_jax` searches with it."
 )
 _STOP = (
-    "This run has learned when to stop: an action vector of its own, which belongs to no text and is left out here. "
-    "Use qrag_jax for searches that stop by themselves."
+    "This run has learned when to stop, by an action vector without a text, which is left out here. Use qrag_jax for "
+    "searches that stop by themselves."
 )
 
 
@@ -38,7 +38,7 @@ class Exported:
 
     Attributes:
         path: folder that sentence-transformers loads.
-        is_text: both towers of a text run; else the frozen encoder of a latent one.
+        is_text: true for both towers of a text run; false for the frozen encoder of a latent run.
     """
 
     path: Path
@@ -50,13 +50,13 @@ class PushRequest:
     """A run to share.
 
     Attributes:
-        run: its folder, or one of its steps.
+        run: folder of the run, or of one of its steps.
         where: `owner/name` of the hub, or a folder.
-        step: which checkpoint; None: the newest that is whole.
+        step: checkpoint to share; None: the newest complete one.
         inference: leave out what only training needs.
         scores: file of rows of `qrag eval --json`, for the card.
         license: for the card.
-        private: make a repository that others do not see.
+        private: make a new repository private.
     """
 
     run: str
@@ -70,7 +70,7 @@ class PushRequest:
 
 @dataclass(frozen=True)
 class Shared:
-    """A run that was shared or fetched: its step, and where it is now or came from."""
+    """A pushed or pulled run: its step, and the place that it was pushed to or pulled from."""
 
     step: int
     where: str
@@ -80,48 +80,51 @@ def export_run(run: str, folder: str | Path) -> Exported:
     """Writes the text encoders of a run for sentence-transformers.
 
     Args:
-        run: its folder.
-        folder: empty, or not there yet.
+        run: folder of the run.
+        folder: to write; empty or new.
+
+    Raises:
+        UsageError: the run was trained on given vectors and has no text encoder.
     """
     folder = Path(folder)
-    with new_folder(folder, "export") as new:  # first of all: a place that cannot be written is told before the work
+    with new_folder(folder, "export") as new:  # first, to report a folder that cannot be written before the work
         retriever = load_retriever(run)
         if retriever.encoder is None:
-            raise UsageError(f"{run}: was trained on given vectors and has no text encoder: there is nothing to export")
+            raise UsageError(f"{run}: was trained on given vectors and has no text encoder; there is nothing to export")
         is_text = retriever.model.mode == "text"
         written = (_export_towers if is_text else _export_encoder)(retriever, new)
     return Exported(folder / written.relative_to(new), is_text)
 
 
 def push(request: PushRequest, note: Callable[[str], None] = lambda text: None) -> Shared:
-    """Shares a checkpoint of a run, which no other process may be training.
+    """Shares a checkpoint of a run. No other process may be training the run.
 
     Args:
-        note: told what the card gives away of this machine, before anything leaves it.
+        note: called before the push with the local paths that the card shows.
     """
     place = parse_place(request.where, is_new=True)
-    with lock_folder(_locked_folder(request.run), "qrag push", reads=True):  # training deletes steps as it goes on
+    with lock_folder(_locked_folder(request.run), "qrag push", reads=True):  # training deletes old steps
         return _push(request, place, note)
 
 
 def pull(where: str, out: str | Path, step: int | None = None) -> Shared:
-    """Fetches a run that was shared.
+    """Fetches a shared run.
 
     Args:
         where: `owner/name[@REVISION]` of the hub, or a folder.
         out: run folder to write.
-        step: which checkpoint; None: the newest.
+        step: checkpoint to fetch; None: the newest.
     """
     return Shared(*pull_run(parse_place(where), Path(out), step))
 
 
 def _push(request: PushRequest, place: Place, note: Callable[[str], None]) -> Shared:
-    saved = load_checkpoint(request.run, step=request.step, groups=())  # verified: no damage is passed on
+    saved = load_checkpoint(request.run, step=request.step, groups=())  # verified, so no damage is shared
     rows = read_rows(request.scores) if request.scores else []
     if request.scores:
         check_rows(rows, saved.config, request.scores)
     if paths := local_paths(saved.config):
-        note(f"config.yaml and the card name paths of this machine: {', '.join(paths)}")
+        note(f"config.yaml and the card show paths of this machine: {', '.join(paths)}")
     card = make_card(saved, place, rows, request.license, request.inference)
     with tempfile.TemporaryDirectory() as folder:
         step = save_for_inference(saved, Path(folder)) if request.inference else saved.folder
@@ -133,18 +136,18 @@ def _push(request: PushRequest, place: Place, note: Callable[[str], None]) -> Sh
 
 
 def _locked_folder(given: str) -> Path:
-    """The folder that whoever writes the run locks: of all steps, also where one of them was given."""
+    """The folder of all steps, which a writer of the run locks; also if one step was given."""
     folder = Path(given).absolute()
     return folder.parent if (folder / MANIFEST).is_file() else folder
 
 
 def _run_folder(given: str, saved: Checkpoint) -> Path:
-    """The folder of the whole run, also where one of its steps was given."""
+    """The folder of the whole run, also if one of its steps was given."""
     return saved.folder.parent if Path(given).absolute() == saved.folder else Path(given)
 
 
 def _export_towers(retriever: QRagRetriever, folder: Path) -> Path:
-    """Writes both towers of a text run as one Router; their constant scale is folded into the weights.
+    """Writes both towers of a text run as one Router, with their constant scale in the weights.
 
     Returns:
         The folder itself.
@@ -184,7 +187,7 @@ def _export_encoder(retriever: QRagRetriever, folder: Path) -> Path:
 
 
 def positions_note(env: EnvConfig) -> str:
-    """What the run's positions mean for someone who has the towers alone."""
+    """A sentence for the card about the run's positions, which the towers do not contain."""
     if env.positions == "none":
         return "This run was trained without positions: the dot products are its Q values at the first step."
     heads = f" in each of {env.num_q_heads} slices" if env.num_q_heads > 1 else ""
@@ -192,13 +195,13 @@ def positions_note(env: EnvConfig) -> str:
     if env.positions == "relative":
         facts += f", delta {env.delta:g}, ell {env.ell:g}"
     return (
-        f"This run was trained with {env.positions} positions ({facts}): its Q values are the dot products after the "
-        "action vector has been rotated to the chunk's position, which this folder leaves out."
+        f"This run was trained with {env.positions} positions ({facts}). Its Q values are dot products after rotating "
+        "the action vector to the chunk's position; this folder leaves out the rotation."
     )
 
 
 def base_name(source: str) -> str | None:
-    """Name of the model that training started from, for the card: no path of this machine; None from scratch."""
+    """Name of the model that training started from, for the card, without local paths; None from scratch."""
     if source == "scratch":
         return None
     if source == MINILM:

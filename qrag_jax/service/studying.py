@@ -1,4 +1,4 @@
-"""A study: what chunkers find beside what they cost, on data sets or on one's own documents and questions."""
+"""A study: compares the quality and cost of chunkers, on data sets or on your own documents and questions."""
 
 import os
 import re
@@ -18,22 +18,22 @@ from qrag_jax.eval.tables import check_can_plot
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.types import NOBODY, Arg, UsageError, Watch
 
-_MAX_PROBLEMS = 5  # notes about questions that could not be asked
+_MAX_PROBLEMS = 5  # notes about questions that cannot be used
 
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """A study: a config that names tasks, or one's own documents and questions, and a config of settings if any.
+    """A study: a config that names tasks, or your own documents and questions with an optional config of settings.
 
     Attributes:
         config: YAML file.
-        overrides: of its fields, `report_k=3`.
-        corpus: file or folder of documents; with it the only task is this one.
+        overrides: of its fields, such as `report_k=3`.
+        corpus: file or folder of documents; it is then the only task.
         questions: about them, a .jsonl file.
-        budgets: tokens of contexts in which the evidence is looked for too; none: not.
-        fills: how these are filled, of `names.FILLS`; none: as the config says.
-        levels: that are searched too; none: as the config says.
-        parents: how parents get vectors; none: as the config says.
+        budgets: sizes in tokens of contexts to look for the evidence in; empty: as in the config.
+        fills: how contexts are filled, of `names.FILLS`; empty: as in the config.
+        levels: to search too; empty: as in the config.
+        parents: how parents get vectors; empty: as in the config.
         out: folder for results; None: `runs/study-NAME`.
     """
 
@@ -50,7 +50,7 @@ class StudyRequest:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """A study that can be run: its whole config, and the folder for its results."""
+    """A study that is ready to run: its complete config, and the folder for its results."""
 
     config: StudyConfig
     out: Path
@@ -65,7 +65,11 @@ class Studied:
 
 
 def plan_study(request: StudyRequest) -> StudyPlan:
-    """The config of a study, and a folder for its results that is outside of its documents."""
+    """The config of a study, and the folder for its results.
+
+    Raises:
+        UsageError: a config or folder that cannot be used.
+    """
     config = study_config(request)
     out = Path(request.out or default_out(request.config, config))
     check_out(out, config)
@@ -73,7 +77,7 @@ def plan_study(request: StudyRequest) -> StudyPlan:
 
 
 def study(plan: StudyPlan, watch: Watch = NOBODY) -> Studied:
-    """Runs a study in a folder that no other process works in, or goes on with it; writes its report."""
+    """Runs or continues a study, and writes its report. No other process may work in its folder."""
     check_can_plot()
     config = plan.config
     with lock_folder(plan.out, "qrag study"):
@@ -85,23 +89,28 @@ def study(plan: StudyPlan, watch: Watch = NOBODY) -> Studied:
 
 
 def study_config(request: StudyRequest) -> StudyConfig:
-    """The config of a request, with the strategies of `config.DEFAULT_STRATEGIES` where it names none."""
+    """The config of a request, with `config.DEFAULT_STRATEGIES` if it names no strategies.
+
+    Raises:
+        UsageError: documents without questions, neither documents nor a config, a wrong path, or a config with tasks
+            of its own.
+    """
     overrides = [*_own_overrides(request), *request.overrides]
     corpus, questions = request.corpus, request.questions
     if (corpus is None) != (questions is None):
         given, missing = ("questions", "corpus") if corpus is None else ("corpus", "questions")
-        reason = (Arg(given), " goes with ", Arg(missing), ": a study of your own documents needs both")
+        reason = (Arg(given), " needs ", Arg(missing), " too: give both for a study of your own documents")
         raise UsageError(reason, field=given)
     if corpus is None or questions is None:
         if request.config is None:
             own = (Arg("corpus", "DIR"), " ", Arg("questions", "FILE.jsonl"))
-            raise UsageError(("say what to study: a config with tasks, or your own documents with ", *own))
+            raise UsageError(("nothing to study; give a config with tasks, or your own documents with ", *own))
         return load_config(DefaultStudy, request.config, overrides)
     for name, path in (("corpus", corpus), ("questions", questions)):
         if not os.path.exists(path):
             raise UsageError((Arg(name, path), ": no such file or folder; check the path"), field=name, value=path)
     if not os.path.isfile(questions):
-        reason = ": is a folder; give a .jsonl file with one question a line"
+        reason = ": is a folder; give a .jsonl file with one question on each line"
         raise UsageError((Arg("questions", questions), reason), field="questions", value=questions)
     name = task_name(corpus)
     task = {"kind": "files", "path": corpus, "questions": questions}
@@ -110,13 +119,13 @@ def study_config(request: StudyRequest) -> StudyConfig:
     if len(config.tasks) > 1:
         others = ", ".join(other for other in config.tasks if other != name)
         names = f": {request.config or 'an override'} names tasks too ({others}); give "
-        both = " with a config that has strategies and settings only, or the config without "
+        both = " with a config without tasks, or the config without "
         raise UsageError((Arg("corpus", corpus), names, Arg("corpus"), both, Arg("corpus")), field="corpus")
     return config
 
 
 def _own_overrides(request: StudyRequest) -> list[str]:
-    """The overrides that the lists of a request make, before its own; the config checks the names."""
+    """The overrides for the lists of a request; they come before its own. The config checks the names."""
     own = [
         f"{name}=[{', '.join(map(_quoted, names))}]"
         for name, names in (("levels", request.levels), ("parents", request.parents))
@@ -127,13 +136,13 @@ def _own_overrides(request: StudyRequest) -> list[str]:
 
 
 def task_name(corpus: str) -> str:
-    """Name of a task from the last part of a path, as an override can name it; `corpus` where that makes none."""
+    """A task name from the last part of a path that overrides can use; `corpus` if there is none."""
     name = re.sub(r"\W+", "_", Path(os.path.abspath(corpus)).stem).strip("_")
     return name if name.isidentifier() else "corpus"
 
 
 def default_out(config_path: str | None, config: StudyConfig) -> str:
-    """`runs/study-NAME`: of the config, or of the corpus where no config names tasks."""
+    """`runs/study-NAME`, with the name of the config, or of the corpus if no config names tasks."""
     names = list(config.tasks)
     is_own = len(names) == 1 and config.tasks[names[0]].kind == "files"
     name = names[0] if is_own or config_path is None else Path(config_path).stem
@@ -141,12 +150,16 @@ def default_out(config_path: str | None, config: StudyConfig) -> str:
 
 
 def check_out(out: Path, config: StudyConfig) -> None:
-    """Refuses a folder for results inside a folder of documents: `table.md` would be one of them the next time."""
+    """Refuses a results folder inside the documents, because the next run would read `table.md` as a document.
+
+    Raises:
+        UsageError: the folder is inside the documents.
+    """
     real = os.path.realpath(out)
     for name, task in config.tasks.items():
         corpus = os.path.realpath(os.path.join(config.data, task.path))
         if task.kind == "files" and os.path.commonpath((real, corpus)) == corpus:
-            where = f": inside the documents of {name} ({task.path}), so that the next run would read these results "
+            where = f": is inside the documents of {name} ({task.path}), so the next run would read these results "
             rest = ("as documents; give ", Arg("out"), " a folder outside of it")
             raise UsageError((Arg("out", out), where, *rest), field="out", value=out)
 
@@ -161,19 +174,19 @@ def describe_task(task: StudyTask) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Quoted for YAML, so that an override gives any text (quotes, line ends, bytes of a file name) as it stands."""
+    """A text quoted for YAML; an override then keeps it exactly (quotes, line ends, bytes of a file name)."""
     escaped = (c if c.isprintable() and c not in ('"', "\\") else f"\\U{ord(c):08x}" for c in text)
     return f'"{"".join(escaped)}"'
 
 
 def _load_tasks(config: StudyConfig, watch: Watch) -> list[StudyTask]:
-    """Reads all tasks before anything is embedded, and says what each has."""
+    """Reads all tasks before anything is embedded, and notes the contents of each."""
     split = make_splitter(config.splitter, config.language)
     tasks = []
     for name, how in config.tasks.items():
         task, problems = load_with_problems(name, how, config.data, config.seed, split)
         watch.note(describe_task(task))
-        for problem in problems[:_MAX_PROBLEMS]:  # the user can mend these
+        for problem in problems[:_MAX_PROBLEMS]:  # the user can fix these
             watch.note(f"  {problem}")
         if len(problems) > _MAX_PROBLEMS:
             watch.note(f"  and {len(problems) - _MAX_PROBLEMS:,} more")

@@ -1,4 +1,4 @@
-"""Trains retrievers from a config into run folders that stand alone, or goes on with them."""
+"""Trains retrievers from a config into self-contained run folders, or continues them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -29,10 +29,11 @@ class TrainRequest:
 
     Attributes:
         config_path: YAML file with the fields of `RunConfig` that differ from their defaults.
-        overrides: `learner.gamma=0.9`, over those of the file.
+        overrides: such as `learner.gamma=0.9`; they override the file.
         out: run folder.
-        seeds: of latent runs that are trained together, on the same data, into `out/seed_N`; None: the config's own.
-        resume: go on with what is in `out`, if there is something.
+        seeds: of latent runs to train together, on the same data, into `out/seed_N`; None: one run with the config's
+            seed.
+        resume: continue the run in `out`, if there is one.
     """
 
     config_path: str | None = None
@@ -49,12 +50,12 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Runs to train, with their starts.
+    """Runs to train, with their starting points.
 
     Attributes:
-        config: of the run; of several, with the seed that each has in place of its own.
-        starts: the checkpoint that each run goes on from, or None.
-        follows_size: the run is as long as its own questions need, since nobody said how long.
+        config: of the run; several runs replace its seed.
+        starts: for each run, the checkpoint to continue from, or None.
+        follows_size: the number of updates depends on the number of questions, because none is given.
     """
 
     config: RunConfig
@@ -64,14 +65,14 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run that was trained.
+    """A trained run.
 
     Attributes:
-        config: of it.
-        out: its folder.
-        data: facts about the texts that it read.
+        config: of the run.
+        out: folder of the run.
+        data: facts about its texts.
         metrics: of its last update, with its seconds.
-        chosen: what held-out questions chose; None where none were held out.
+        chosen: the choice by held-out questions; None if none were held out.
     """
 
     config: RunConfig
@@ -82,11 +83,15 @@ class TrainedRun:
 
 
 def plan_training(request: TrainRequest, watch: Watch = NOBODY) -> TrainingPlan:
-    """The whole config of a request, and where its runs go on from; reads no data and writes nothing."""
+    """The complete config of a request, and where its runs start. Reads no data and writes nothing.
+
+    Raises:
+        UsageError: `resume` without a checkpoint and without a config.
+    """
     outs, path = request.outs, request.config_path
     starts = _find_starts(outs, watch) if request.resume else [None] * len(outs)
     if request.resume and starts[0] is None and path is None and not request.overrides:
-        reason = f": {outs[0]} holds no checkpoint, and there is no config to start with: check "
+        reason = f": {outs[0]} contains no checkpoint, and there is no config to start from; check "
         raise UsageError((Arg("resume"), reason, Arg("out")), field="resume")
     if path is None and starts[0] is not None:  # the run knows its own config
         path = str(starts[0].folder / "config.yaml")
@@ -104,13 +109,16 @@ def train_runs(
     """Trains the runs of a request.
 
     Args:
-        stop: asked after each update; a run that is to stop saves what it has, and ends with `Stopped`.
-        during: is entered when the data are read, and left when the updates are done.
+        stop: called after each update; if it returns true, the run is saved and `Stopped` is raised.
+        during: context that is open during the updates.
 
     Returns:
-        The trained runs; of several processes of a run, in the first one alone.
+        The trained runs; an empty list in all but the first of several processes.
+
+    Raises:
+        Stopped: `stop` returned true.
     """
-    with lock_runs(request.outs):  # before it is looked where to go on from
+    with lock_runs(request.outs):  # before looking for checkpoints
         plan = plan_training(request, watch)
         if not request.resume:
             for out in request.outs:
@@ -124,7 +132,7 @@ def train_runs(
         if plan.follows_size:
             members = [replace(member, config=_with_updates(member, len(task))) for member in members]
             num = members[0].config.num_updates
-            watch.note(f"num_updates={num:,}, after the number of questions; num_updates=N is another number")
+            watch.note(f"num_updates={num:,}, for this number of questions; change it with num_updates=N")
         if plan.config.init and plan.starts[0] is None:
             watch.note(f"starting with the parameters of {plan.config.init}")
         fit = partial(fit_on_dev, beam_widths=plan.config.dev.beam_widths)
@@ -134,7 +142,7 @@ def train_runs(
 
 
 def describe_task(task: Task) -> str:
-    """One line about the training data: `worlds2: 20,000 questions over 12,240 chunks`, and what was left out."""
+    """One line about the training data: `worlds2: 20,000 questions over 12,240 chunks`, and the number left out."""
     line = f"{task.name}: {len(task):,} questions over {len(task.texts):,} distinct chunks"
     if task.num_left_out:
         why = "see above" if task.notes else "their story is longer than a context"
@@ -143,14 +151,14 @@ def describe_task(task: Task) -> str:
 
 
 def _with_updates(member: Member, num_questions: int) -> RunConfig:
-    """The config with the updates of the run that goes on, or as many as the questions need."""
+    """The config with the number of updates of the resumed run, or for the number of questions."""
     config, start = member.config, member.start
     known = None if start is None else start.config.get("num_updates")
     return replace(config, num_updates=known or fitting_updates(num_questions, config.data.batch_size))
 
 
 def _configs(config: RunConfig, seeds: Sequence[int] | None) -> list[RunConfig]:
-    """The config of each run: itself, or one a seed over the same data."""
+    """The config of each run: the config itself, or one for each seed on the same data."""
     if seeds is None:
         return [config]
     data = replace(config.data, seed=config.data_seed)
@@ -158,32 +166,32 @@ def _configs(config: RunConfig, seeds: Sequence[int] | None) -> list[RunConfig]:
 
 
 def _find_starts(outs: Sequence[Path], watch: Watch) -> Sequence[Checkpoint | None]:
-    """The newest whole checkpoint of each run folder; notes which, which were damaged, and where there is none yet.
+    """The newest undamaged checkpoint of each run folder. Notes it, the damaged ones, and folders without one.
 
-    Runs that are trained together go on after the same update: a kill may have come between two of their saves.
+    Runs that are trained together continue from the same update, since one may have been killed between two saves.
     """
     steps, names = [], ", ".join(map(str, outs))
     for out in outs:
         step, skipped = newest_valid_step(out)
         for fault in skipped:
-            watch.note(f"damaged and skipped: {fault}")
+            watch.note(f"skipped a damaged checkpoint: {fault}")
         steps.append(step)
     if all(step is None for step in steps):
-        watch.note(f"{names}: no checkpoint yet: starting with the first update")
+        watch.note(f"{names}: no checkpoint yet; starting with the first update")
         return [None] * len(outs)
     if len(outs) == 1:
-        watch.note(f"{outs[0]}: going on after update {steps[0]:,}")
+        watch.note(f"{outs[0]}: continuing after update {steps[0]:,}")
         return [load_checkpoint(outs[0], step=steps[0], groups=())]
     common = set.intersection(*(set(checkpoint_steps(out)) for out in outs))
     whole = [s for s in sorted(common, reverse=True) if all(find_fault(out / f"step_{s}") is None for out in outs)]
     if not whole:
         raise UsageError(
-            f"no update has a whole checkpoint in each of {names}: a kill came while the first ones were written, or "
-            "the runs were not trained together",
+            f"no update has an undamaged checkpoint in each of {names}; the runs were killed while writing the first "
+            "ones, or were not trained together",
             field="resume",
-            remedy="remove these folders, or train alone",
+            remedy="remove these folders, or train the runs one by one",
         )
-    watch.note(f"{names}: going on after update {whole[0]:,}")
+    watch.note(f"{names}: continuing after update {whole[0]:,}")
     return [load_checkpoint(out, step=whole[0], groups=()) for out in outs]
 
 
@@ -196,15 +204,15 @@ def _trained(member: Member, has_dev: bool) -> TrainedRun:
 
 
 def _read_metrics(out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Facts about the data, and the last logged step with its seconds, of a run folder that has just been written."""
+    """Facts about the data, and the last logged step with its seconds, from a finished run folder."""
     lines, times = read_lines(out / METRICS), read_lines(out / TIMES)
     if len(lines) < 2 or not times:
-        raise InputError(f"{out}: {METRICS} or {TIMES} is not there or empty; the checkpoints are whole")
+        raise InputError(f"{out}: {METRICS} or {TIMES} is missing or empty; the checkpoints are complete")
     return lines[0]["data"], lines[-1] | {"seconds": times[-1]["seconds"]}
 
 
 def _train_retriever(config: RunConfig, out: Path, watch: Watch) -> Mapping[str, Any]:
-    """Trains one run; its last metrics."""
+    """Trains one run and returns its last metrics."""
     task, dev = training_tasks(config)
     watch.note(describe_task(task))
     train(config, task, out, watch.report, dev, partial(fit_on_dev, beam_widths=config.dev.beam_widths))

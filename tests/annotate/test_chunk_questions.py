@@ -429,7 +429,7 @@ def test_half_characters_are_read_as_one_and_offsets_stay():
 def test_wrong_use_is_refused(tmp_path):
     documents, _ = pool()
     reader = make_llm_reader(scripted({}), embed)
-    with pytest.raises(InputError, match="chunk 0: of 'x', which is not among the documents"):
+    with pytest.raises(InputError, match="chunk 0: its document 'x' is missing"):
         reader(documents, [Chunk("c", "x", ((0, 1),), 1, 1)])
     with pytest.raises(InputError, match=r"embedder: gave \(2,\) for 2 texts"):
         make_llm_reader(scripted({}), lambda texts: np.zeros(2))(*pool())

@@ -157,7 +157,11 @@ def test_what_is_written_is_read_by_the_study(tmp_path):
 
 @pytest.mark.parametrize(
     "field, value, message",
-    [("num_draws", 0, "at least 1"), ("min_seen", 6, "5 draws"), ("one_tokens", (3, 2), "the larger one last")],
+    [
+        ("num_draws", 0, "at least 1"),
+        ("min_seen", 6, "at most num_draws, 5"),
+        ("one_tokens", (3, 2), "give the smaller one first"),
+    ],
 )
 def test_wrong_configs(field, value, message):
     with pytest.raises(UsageError, match=f"hicbench.{field} .*{message}"):

@@ -132,7 +132,7 @@ def test_written_lines(tmp_path):
 
 def test_what_is_refused():
     bare = HeadedDocument("bare", outline([0, 0])[0], (), ())
-    with pytest.raises(InputError, match="bare: no section"):
+    with pytest.raises(InputError, match="bare: has no sections"):
         list(make_examples([bare], count))
     with pytest.raises(UsageError, match="examples.kept_lines 3 2"):
         ExamplesConfig(kept_lines=(3, 2))

@@ -174,7 +174,7 @@ def test_an_empty_pool_and_one_without_names_have_no_notes():
 
 
 def test_a_chunk_of_no_document_is_refused():
-    with pytest.raises(InputError, match="chunk 0: of 'x', which is not among the documents"):
+    with pytest.raises(InputError, match="chunk 0: its document 'x' is missing"):
         mention_notes([], [Chunk("c", "x", ((0, 1),), 1, 1)])
 
 

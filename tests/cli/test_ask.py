@@ -340,7 +340,7 @@ def test_refusals(ask, run, tmp_path, monkeypatch):
             ["--retriever", run.folder, "--strategy", "fixed"],
             "--strategy: works only with --retriever hybrid",
         ),
-        (["--retriever", run.folder, "--max_tokens", "9"], "--max_tokens: belongs to"),
+        (["--retriever", run.folder, "--max_tokens", "9"], "--max_tokens: works only with"),
         (["--num_around", "1"], "--num_around: works only with a run"),
         (["--encoding", "utf-99"], "encoding 'utf-99'"),
         (["--prompts", "nowhere"], "nowhere: no such folder"),

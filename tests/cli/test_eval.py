@@ -209,7 +209,7 @@ def test_a_learned_stop_is_reported_unasked(stopping_run, sets, capsys):
 
 def test_lengths_are_for_hidden_stories(tmp_path, run, sets, capsys):
     assert main(["eval", run, "--hotpot", sets["test.json"], "--num_chunks", "50"]) == 2
-    assert "--num_chunks hides facts of --babi; questions of --hotpot come with their chunks" in capsys.readouterr().err
+    assert "--num_chunks works only with --babi; questions of --hotpot have their own chunks" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

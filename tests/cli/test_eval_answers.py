@@ -88,7 +88,7 @@ def test_json_on_standard_output_holds_facts_and_answers(run, questions, tmp_pat
     [
         (["--judges", "m"], 2, "--judges: needs --answers"),
         (["--answer_bounds"], 2, "--answer_bounds: needs --answers"),
-        (["--answers", "--judges", "m"], 2, "--judges: name a measure that they judge"),
+        (["--answers", "--judges", "m"], 2, "--judges: choose a measure that they judge"),
     ],
 )
 def test_flags_that_do_not_belong_together(run, questions, capsys, flags, code, message):
@@ -100,11 +100,11 @@ def test_questions_without_any_answer_are_refused_before_anything_is_loaded(run,
     rows = [{"question": "Where?", "chunks": ["a", "b", "c"], "gold": [0]}]
     source = write_lines(tmp_path / "own.jsonl", rows)
     assert main(["eval", run, "--jsonl", source, "--methods", "bm25", "--answers", "--llm_model", "absent.gguf"]) == 1
-    assert 'own: no question has a reference answer: give them a field "answer"' in capsys.readouterr().err
+    assert 'own: no question has a reference answer; give each one a field "answer"' in capsys.readouterr().err
 
 
 def test_vectors_have_nothing_to_read():
-    with pytest.raises(UsageError, match="reads texts, and questions over vectors have none"):
+    with pytest.raises(UsageError, match="needs texts, but questions over vectors have none"):
         make_reader(AnswersRequest(), "vectors", [make_task()])
 
 

@@ -71,7 +71,7 @@ def test_the_router_of_an_mpnet_run_that_stops(tmp_path, save_untrained):
     np.testing.assert_allclose(embed(tower("towers", "document"), QUESTIONS), actions, atol=1e-5)
     card = (tmp_path / "towers" / "README.md").read_text()
     assert "- MPNet, 2 layers of 16, cls pooling" in card and "- trained from my-mpnet\n" in card
-    assert "learned when to stop: an action vector of its own" in card
+    assert "learned when to stop, by an action vector" in card
 
 
 def test_a_scale_of_normalised_towers_is_refused(tmp_path, save_untrained, capsys):

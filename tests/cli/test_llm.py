@@ -73,7 +73,7 @@ def test_hours_and_minutes(seconds, shown):
     ("argv", "message"),
     [
         (["MODEL", "--storage", "file"], "storage 'file' is of .gguf files: choose float32, bfloat16 or int8"),
-        (["http://127.0.0.1:8080/v1"], "bench measures models of this machine, not servers"),
+        (["http://127.0.0.1:8080/v1"], "bench measures models on this machine, not servers"),
         (["MODEL", "--prompt_tokens", "95"], "together 159, and the model's window is 96"),
     ],
 )

@@ -207,6 +207,13 @@ def test_the_help_of_every_verb_is_short(monkeypatch):
     assert [parser.prog for parser in parsers() if len(parser.verb.description.splitlines()) > 15] == []
 
 
+def test_the_help_begins_with_what_the_verb_does():
+    for parser in parsers():
+        for text in (parser.format_help(), parser.format_help_all()):
+            first, blank, usage, *_ = text.splitlines()
+            assert first.endswith(".") and not blank and usage.startswith(f"usage: {parser.prog} ")
+
+
 def test_the_examples_of_the_help_parse():
     whole = [re.sub(r"\\\n\s*", "", parser.verb.examples) for parser in parsers()]  # a long one has two lines
     lines = [line for text in whole for line in text.splitlines() if line.startswith("  qrag ")]

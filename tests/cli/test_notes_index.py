@@ -93,7 +93,10 @@ def test_export_has_a_line_a_note_and_pairs_have_both_chunks(qrag):
         (("export", "i", "--json"), "--json: does not work with export"),
         (("export", "i", "--reader", "mentions"), "--reader: works only with eval, not with export"),
         (("list", "i", "--estimate"), "--estimate: works only with eval, not with list"),
-        (("list", "i", "--json", "i/catalogue.sqlite"), "--json i/catalogue.sqlite: is inside the index i; name a file"),
+        (
+            ("list", "i", "--json", "i/catalogue.sqlite"),
+            "--json i/catalogue.sqlite: is inside the index i; name a file",
+        ),
         (("export", "i", "--llm", "scripted"), "--llm: works only with eval, not with export"),
         (("eval", "i", "--hotpot", "x"), "i: works only with list and export; give eval a set"),
         (("eval",), "qrag notes eval: give one of --hotpot FILE"),
@@ -151,7 +154,7 @@ def test_another_language_model_is_not_taken_unasked(qrag, model):
     assert qrag("index", "add", "i", "notes", "--notes", "llm", *model)[0] == 0
     for argv in (("add", "i", "notes"), ("remove", "i", "notes/up_down.md"), ("add", "i", "notes", *model[:4])):
         code, _, err = qrag("index", *argv)
-        assert code == 2 and "its notes were asked of scripted script.jsonl (2 questions a chunk, 40 to each" in err
+        assert code == 2 and "its notes are by scripted script.jsonl (2 questions a chunk, 40 to each" in err
     assert len(json.loads(qrag("index", "info", "i", "--json")[1])["documents"]) == 3
 
 
@@ -179,8 +182,14 @@ def test_what_failed_is_asked_for_again_and_nothing_else(qrag, model):
             ("add", "i", "notes", "--notes", "none", "--estimate"),
             "--estimate: works only with --notes llm, not with none",
         ),
-        (("add", "i", "notes", "--llm", "scripted"), "--llm: belongs to --notes llm, and notes of i are by mentions"),
-        (("build", "k", "notes", "--estimate"), "--estimate: belongs to --notes llm, and notes of k are by mentions"),
+        (
+            ("add", "i", "notes", "--llm", "scripted"),
+            "--llm: works only with --notes llm, but notes of i are by mentions",
+        ),
+        (
+            ("build", "k", "notes", "--estimate"),
+            "--estimate: works only with --notes llm, but notes of k are by mentions",
+        ),
     ],
 )
 def test_flags_of_language_models_stay_with_their_notes(qrag, argv, message):

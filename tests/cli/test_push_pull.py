@@ -242,7 +242,7 @@ def test_paths_of_this_machine_are_pointed_out(run, capsys):
     save_checkpoint("run", 0, saved.arrays, config, saved.files, saved.metadata)
     assert main(["push", "run", "./shared"]) == 0
     said = capsys.readouterr().err
-    assert "note: config.yaml and the card name paths of this machine: data.paths=hotpot:/home/alice/dev.json, " in said
+    assert "note: config.yaml and the card show paths of this machine: data.paths=hotpot:/home/alice/dev.json, " in said
 
 
 @pytest.mark.parametrize(

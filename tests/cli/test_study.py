@@ -147,7 +147,7 @@ def test_results_are_not_written_among_the_documents(study, files):
         ["--corpus", "link", "--questions", "questions.jsonl", "--out", "notes/out"],
     ):
         code, out, err = study(*argv)
-        assert (code, out) == (2, "") and re.match(r"qrag: error: --out \S+: inside the documents of \w+ ", err), err
+        assert (code, out) == (2, "") and re.match(r"qrag: error: --out \S+: is inside the documents of \w+ ", err), err
         assert "give --out a folder outside of it" in err
     assert not (files / "runs").exists() and not (files / "notes/out").exists()
 
@@ -207,10 +207,10 @@ def test_ctrl_c_says_how_it_goes_on(study, files, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say what to study: a config with tasks, or your own documents"),
-        (["report_k=3"], "say what to study"),
-        (["--corpus", "notes"], "--corpus goes with --questions"),
-        (["--questions", "questions.jsonl", "mine.yaml"], "--questions goes with --corpus"),
+        ([], "nothing to study; give a config with tasks, or your own documents"),
+        (["report_k=3"], "nothing to study"),
+        (["--corpus", "notes"], "--corpus needs --questions too"),
+        (["--questions", "questions.jsonl", "mine.yaml"], "--questions needs --corpus too"),
         (["--corpus", "nots", "--questions", "questions.jsonl"], "--corpus nots: no such file or folder"),
         (["--corpus", "notes", "--questions", "q.jsonl"], "--questions q.jsonl: no such file or folder"),
         (["--corpus", "notes", "--questions", "notes"], "--questions notes: is a folder"),

@@ -294,7 +294,8 @@ def test_half_given_processes_are_refused(folder, capsys, flags, message):
 def test_resuming_nothing_needs_a_config(folder, capsys):
     assert main(["train", "--out", "runs/mistyped", "--resume"]) == 2
     assert (
-        "--resume: runs/mistyped holds no checkpoint, and there is no config to start with" in capsys.readouterr().err
+        "--resume: runs/mistyped contains no checkpoint, and there is no config to start from"
+        in capsys.readouterr().err
     )
 
 
@@ -303,7 +304,7 @@ def test_a_run_resumes_with_its_own_config(folder, index, capsys):
     assert train("--out", "run", "learner.gamma=0.9", *VECTORS) == 0
     before = (folder / "run" / "metrics.jsonl").read_bytes()
     assert main(["train", "--out", "run", "--resume"]) == 0
-    assert "run: going on after update 3" in capsys.readouterr().err
+    assert "run: continuing after update 3" in capsys.readouterr().err
     assert (folder / "run" / "metrics.jsonl").read_bytes() == before
     assert main(["train", "--out", "run", "--resume", "learner.gamma=0.8"]) == 1
     assert "learner.gamma is 0.9 there and 0.8 here" in capsys.readouterr().err
@@ -340,7 +341,7 @@ def test_the_updates_follow_the_number_of_own_questions(folder, no_updates, caps
     own = ["train", "--config_path", "own.yaml", "data.task=jsonl", "data.paths=[train.jsonl]", "env.num_steps=2"]
     assert main([*own, *argv]) == 0
     assert {member.config.num_updates for member in no_updates.members} == {updates}
-    assert (f"num_updates={updates:,}, after the number of questions" in capsys.readouterr().err) == said
+    assert (f"num_updates={updates:,}, for this number of questions" in capsys.readouterr().err) == said
     assert main([*own, *argv, "--dry_run"]) == 0
     assert ("num_updates is not set; with data.task=jsonl it" in capsys.readouterr().err) == said
 

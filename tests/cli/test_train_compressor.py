@@ -61,7 +61,7 @@ def test_what_came_out_is_told(run, encoder, quick):
     code, out, err = run("notes", "--out", "run", "--model", encoder, *flags)
     assert code == 0, err
     assert out.startswith("trained: run, mlp by distance, 16 sections, ")
-    assert "held out: R@5" in out and "over the mean of the children\nbeside it: mean" in out
+    assert "held out: R@5" in out and "over the mean of the children\ncompared with: mean" in out
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_a_language_model_says_what_to_be_near_to(run, encoder, quick, tmp_path)
     [
         (("notes/0.md", "notes/1.md"), 1, "2 documents with a section of two sentences: a compressor needs at least 3"),
         (("nowhere.md",), 2, "nowhere.md"),
-        (("notes", "--llm_model", "x.gguf"), 2, "--llm_model: belongs to --target summary"),
+        (("notes", "--llm_model", "x.gguf"), 2, "--llm_model: works only with --target summary"),
     ],
 )
 def test_what_teaches_nothing_is_refused(argv, code, message, run, encoder):

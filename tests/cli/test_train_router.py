@@ -64,4 +64,4 @@ def test_two_configs_are_refused(train):
 def test_tasks_without_evidence_are_refused(train, monkeypatch):
     monkeypatch.setattr(learners, "load_task", lambda name, *_: make_task(name, "documents"))
     code, _, err = train("mine.yaml", "--out", "run")
-    assert code == 1 and "none has evidence, which a router learns from" in err
+    assert code == 1 and "none has evidence, but a router needs it" in err

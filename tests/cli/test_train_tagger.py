@@ -77,7 +77,9 @@ def test_what_came_out_is_told(run, encoder, quick):
     code, out, _ = run("train", "tagger", "notes", "--out", "run", "--model", encoder, "--view", "plain")
     assert code == 0
     assert (
-        out.startswith("trained: run, ") and "held out, headings plain: F1" in out and "6 documents, 24 points" in out
+        out.startswith("trained: run, ")
+        and "held out, headings plain: F1" in out
+        and "6 documents, 24 boundaries" in out
     )
 
 

@@ -54,9 +54,9 @@ def test_for_no_place_the_model_is_not_called():
 @pytest.mark.parametrize(
     ("generator", "message"),
     [
-        (Reckless(), "generator: 0 answers to 2 prompts: mend the generator"),
-        (Reckless((2, Generation("a", "stop"))), "generator: an answer 2 to 2 prompts"),
-        (Reckless((0, Generation("", "error"))), "finish_reason 'error' with error None: a failed call has both"),
+        (Reckless(), "generator: 0 answers to 2 prompts; fix the generator"),
+        (Reckless((2, Generation("a", "stop"))), "generator: answer 2 to 2 prompts"),
+        (Reckless((0, Generation("", "error"))), "finish_reason 'error' with error None; a failed call has an error"),
         (Reckless((0, Generation("", "stop", error="lost"))), "finish_reason 'stop' with error 'lost'"),
     ],
 )

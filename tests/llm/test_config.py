@@ -62,7 +62,7 @@ def test_a_relative_cache_folder_is_ignored_as_the_standard_says(tmp_path, monke
 def test_a_cache_folder_that_cannot_be_made(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(UsageError, match="the journal's folder cannot be made .*no_journal") as caught:
+    with pytest.raises(UsageError, match="the journal's folder cannot be created .*no_journal") as caught:
         default_journal()
     assert caught.value.file == str(tmp_path / "file" / "qrag_jax")
 
@@ -73,7 +73,7 @@ def test_a_journal_by_its_path(script, tmp_path):
         (answer,) = scripted(script, journal=path).generate([ASK], sampling=Sampling())
         assert answer.from_journal == from_journal
     (tmp_path / "damaged").write_text("this is no journal" * 100)
-    with pytest.raises(InputError, match="journal names another file, no_journal keeps no answers") as caught:
+    with pytest.raises(InputError, match="journal names another file, no_journal caches no answers") as caught:
         scripted(script, journal=tmp_path / "damaged")
     assert str(caught.value).startswith(str(tmp_path / "damaged"))
 
@@ -160,19 +160,19 @@ def test_sampling_prices_and_what_is_given(tmp_path):
 @pytest.mark.parametrize(
     ("given", "field", "message"),
     [
-        ({"llm": "openai", "llm_model": "m"}, "llm", "name the server with base_url"),
+        ({"llm": "openai", "llm_model": "m"}, "llm", "give the server's address with base_url"),
         ({"llm": "openai", "base_url": "http://127.0.0.1:1/v1"}, "llm", "give the name of the model on the server"),
         ({"llm": "scripted"}, "llm", "give a JSONL file of answers with llm_model"),
         ({"llm": "another"}, "llm", "choose one of local, openai, scripted"),
-        ({"base_url": "http://127.0.0.1:1/v1"}, "base_url", "belongs to llm='openai', not to llm='local'"),
-        ({"llm": "scripted", "llm_model": "x", "deadline": 3.0}, "deadline", "not to llm='scripted'"),
-        ({"llm": "scripted", "llm_model": "x", "any_model": True}, "any_model", "belongs to llm='openai'"),
-        ({"llm": "scripted", "llm_model": "x", "storage": "int8"}, "storage", "belongs to llm='local'"),
-        ({"grammar_field": "guided"}, "grammar_field", "belongs to llm='openai'"),
-        ({"max_dollars": 1.0}, "max_dollars", "give the prices of the model"),
+        ({"base_url": "http://127.0.0.1:1/v1"}, "base_url", "works only with llm='openai', not with llm='local'"),
+        ({"llm": "scripted", "llm_model": "x", "deadline": 3.0}, "deadline", "not with llm='scripted'"),
+        ({"llm": "scripted", "llm_model": "x", "any_model": True}, "any_model", "works only with llm='openai'"),
+        ({"llm": "scripted", "llm_model": "x", "storage": "int8"}, "storage", "works only with llm='local'"),
+        ({"grammar_field": "guided"}, "grammar_field", "works only with llm='openai'"),
+        ({"max_dollars": 1.0}, "max_dollars", "needs prices; give them"),
         (
             {"llm": "openai", "llm_model": "m", "base_url": "http://api.openai.com/v1"}, "base_url",
-            "would send the key in clear text",
+            "would send the key unencrypted",
         ),
     ],
 )  # fmt: skip
@@ -186,7 +186,10 @@ def test_fields_that_do_not_go_together(given, field, message):
     ("given", "message"),
     [
         ({"llm": "scripted", "llm_model": "nowhere.jsonl"}, "nowhere.jsonl: no such file"),
-        ({"key_name": "sk-live-1", "base_url": "http://127.0.0.1:1/v1"}, "key_name: no name of an environment var"),
+        (
+            {"key_name": "sk-live-1", "base_url": "http://127.0.0.1:1/v1"},
+            "key_name: not the name of an environment var",
+        ),
         ({"base_url": "ftp://x"}, "ftp"),
     ],
 )
@@ -197,7 +200,7 @@ def test_what_the_generators_themselves_refuse(given, message):
 
 def test_dollars_by_a_list_without_prices_of_a_model(script, tmp_path):
     (tmp_path / "prices.yaml").write_text("compute_per_hour: 1.0\n")
-    with pytest.raises(UsageError, match="gives the language model no price, so nothing would ever count") as caught:
+    with pytest.raises(UsageError, match="has no price for the language model") as caught:
         scripted(script, max_dollars=1.0, prices=tmp_path / "prices.yaml", no_journal=True)
     assert caught.value.field == "max_dollars"
 
@@ -230,7 +233,7 @@ def test_answers_of_any_model_are_none_of_the_named_one(tmp_path):
         )[0]
         first, again, strict = ask(True), ask(True), ask(False)
     assert first.error is None and again.from_journal and again.text == first.text
-    assert not strict.from_journal and "answered by 'other'" in str(strict.error)
+    assert not strict.from_journal and "'other' answered" in str(strict.error)
 
 
 @pytest.mark.parametrize(("concurrency", "size"), [(None, 64), (16, 64), (100, 400)])

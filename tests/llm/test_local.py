@@ -48,7 +48,7 @@ def test_a_prompt_beyond_the_window_fails_alone_and_is_not_cut():
     answers = generator.generate([ASK, long, ASK], sampling=Sampling(), finished=told.__setitem__)
     assert [answer.text for answer in answers] == ["one", "", "one"]
     assert answers[1].error is not None
-    assert "tokens: the model's window is 60, prompt and answer together" in answers[1].error
+    assert "tokens: the model's window is 60 for prompt and answer together" in answers[1].error
     assert (answers[1].finish_reason, answers[1].completion_tokens) == ("error", 0)
     assert told == dict(enumerate(answers))
 
@@ -96,7 +96,9 @@ MAKERS = {
 def test_special_tokens_that_are_made_of_a_document_are_refused(name):
     by, normalizer, text = MAKERS[name]
     generator = LocalGenerator(tiny_talker(chat_template=changed(by), normalizer=normalizer, max_positions=300))
-    message = "the model's chat template or tokenizer makes the special token '<.im_(end|start).>' of it.*: alter it"
+    message = (
+        "the model's chat template or tokenizer turns it into the special token '<.im_(end|start).>'.*; change the text"
+    )
     with pytest.raises(InputError, match=message):
         generator.prompt_ids([Message("user", text)])
     for harmless in ("doc", "", " \n", "a < b | c"):
@@ -139,7 +141,7 @@ def test_turn_marks_that_are_not_special_are_guarded_too():
     template = "{% for m in messages %}[TURN]{{ m.content.replace('Q', '') }}{% endfor %}"
     generator = LocalGenerator(tiny_talker(chat_template=template, others=("[TURN]",)))
     assert generator.prompt_ids([Message("user", "[TURN]a")]).count(258) == 1
-    with pytest.raises(InputError, match=r"makes the special token '\[TURN\]' of it"):
+    with pytest.raises(InputError, match=r"turns it into the special token '\[TURN\]'"):
         generator.prompt_ids([Message("user", "[TUQRN]a")])
 
 
@@ -153,7 +155,7 @@ def test_a_prompt_of_no_tokens_fails_alone():
     generator = LocalGenerator(tiny_talker(chat_template="{{ messages[0].content }}"))
     answers = generator.generate([ASK, (Message("user", ""),)], sampling=Sampling(max_tokens=2))
     assert answers[0].error is None
-    assert answers[1].error is not None and "makes no tokens of the conversation" in answers[1].error
+    assert answers[1].error is not None and "makes no tokens from the conversation" in answers[1].error
 
 
 def test_counts_tokens_of_a_text_as_data():
@@ -172,7 +174,7 @@ def test_no_prompts_give_no_answers():
 
 
 def test_a_model_without_a_template_is_refused():
-    with pytest.raises(InputError, match="no chat template: it continues texts"):
+    with pytest.raises(InputError, match="no chat template, so it cannot answer"):
         LocalGenerator(tiny_talker(chat_template=None))
 
 

@@ -43,9 +43,9 @@ def test_what_is_put_in_is_not_searched_for_places(one, other):
 
 def test_places_and_values_must_be_the_same():
     template = PromptTemplate("ask", "", "Why $what?")
-    with pytest.raises(InputError, match=r"prompt 'ask': has the places \$what, was given \(none\): \$what differ"):
+    with pytest.raises(InputError, match=r"prompt 'ask': has the places \$what, but got \(none\); \$what differ"):
         template.fill()
-    with pytest.raises(InputError, match=r"was given \$what, \$when: \$when differ"):
+    with pytest.raises(InputError, match=r"got \$what, \$when; \$when differ"):
         template.fill(what="a", when="b")
 
 
@@ -101,7 +101,7 @@ def test_a_place_may_move_between_the_two_files(tmp_path):
         ("$passages", r"prompt 'answer': \$question missing; its files together need exactly"),
         ("$passages $question $answer", r"\$answer unknown; .* the places \$mark, \$passages, \$question"),
         ("$passages $questions", r"\$question missing, \$questions unknown"),
-        ("$passages $question costs 5$", r"answer.user.txt: a dollar sign starts no place; .* written \$\$"),
+        ("$passages $question costs 5$", r"answer.user.txt: contains a dollar sign without a place; .* as \$\$"),
     ],
 )
 def test_other_places_are_refused(tmp_path, text, message):
@@ -113,10 +113,10 @@ def test_other_places_are_refused(tmp_path, text, message):
 def test_what_replaces_nothing_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no such folder"):
         load_prompt("answer", tmp_path / "none")
-    with pytest.raises(UsageError, match="holds no template; it may hold again.user.txt, answer.system.txt"):
+    with pytest.raises(UsageError, match="contains no template; the templates are again.user.txt, answer.system.txt"):
         load_prompt("answer", tmp_path)
     (tmp_path / "anwser.user.txt").write_text("$passages $question")
-    with pytest.raises(UsageError, match="anwser.user.txt replaces no template; they are .*answer.user.txt"):
+    with pytest.raises(UsageError, match="anwser.user.txt replaces no template; the templates are .*answer.user.txt"):
         load_prompt("answer", tmp_path)
 
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_read_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["other", "", "../llm/prompts/answer", "answer.user"])
 def test_an_unknown_prompt_is_refused(name):
-    with pytest.raises(UsageError, match="there is none; the prompts are again, answer, "):
+    with pytest.raises(UsageError, match="no such prompt; the prompts are again, answer, "):
         load_prompt(name)
 
 

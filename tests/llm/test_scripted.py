@@ -91,7 +91,7 @@ def test_a_whole_generation_is_handed_on():
 
 
 def test_a_negative_delay_is_refused():
-    with pytest.raises(UsageError, match="delay -1: a finite number of seconds"):
+    with pytest.raises(UsageError, match="delay -1: must be a finite number of seconds"):
         ScriptedGenerator([], delay=-1)
 
 
@@ -141,8 +141,8 @@ def test_a_prompt_without_a_line_fails(tmp_path):
         ([{"answer": "a", "error": "b"}], "script.jsonl:1: expected lines"),
         ([{"answers": "a"}], "script.jsonl:1: expected lines"),
         (["", {"answer": 3}], "script.jsonl:2: answer must be a text, got int"),
-        ([{"error": ""}], "script.jsonl:1: an error is a text that is not empty"),
-        ([{"answer": "a", "finish_reason": "error"}], 'finish_reason "error" goes with "error"'),
+        ([{"error": ""}], "script.jsonl:1: error must be a text that is not empty"),
+        ([{"answer": "a", "finish_reason": "error"}], 'finish_reason "error" needs the field "error"'),
     ],
 )
 def test_other_lines_are_refused(tmp_path, rows, message):

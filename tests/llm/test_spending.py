@@ -47,7 +47,8 @@ def test_tokens_by_hand():
     assert refused == Generation(
         "",
         "error",
-        error="budget of 390 tokens: 210 are spent, and the next call may take 190 tokens: raise the budget to go on",
+        error="budget of 390 tokens: 210 are spent, and the next call may take 190 tokens; raise the budget to "
+        "continue",
     )
     assert len(inner.asked) == 6
 
@@ -145,10 +146,10 @@ def test_a_model_that_ends_in_the_middle_is_counted():
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"max_tokens": -1}, "max_tokens -1: a finite number, 0 or more"),
+        ({"max_tokens": -1}, "max_tokens -1: must be a finite number, 0 or more"),
         ({"max_dollars": float("nan"), "prompt_price": 1.0, "completion_price": 1.0}, "max_dollars nan"),
         ({"prompt_price": float("inf"), "completion_price": 1.0}, "prompt_price inf"),
-        ({"completion_price": 1.0}, "give both, or neither"),
+        ({"completion_price": 1.0}, "give both or neither"),
         ({"max_dollars": 1.0}, "max_dollars: needs prompt_price and completion_price"),
     ],
 )

@@ -119,7 +119,7 @@ def test_no_prompt_no_call():
 
 
 def test_no_ask_is_refused():
-    with pytest.raises(UsageError, match="max_asks 0: the model must be asked once at least"):
+    with pytest.raises(UsageError, match="max_asks 0: must be at least 1"):
         ask_structured(ScriptedGenerator([]), [ask()], PARSE, sampling=SAMPLING, max_asks=0)
 
 

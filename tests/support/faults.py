@@ -97,7 +97,7 @@ def _deep_error(depth):
 _TRUNCATED = json.dumps(good_answer(0)).encode()[:-40]
 _HUGE = json.dumps({**good_answer(0), "padding": "x" * 10_000_000}).encode()
 _EVENTS = b"data: " + json.dumps(good_answer(0)).encode() + b"\n\ndata: [DONE]\n\n"
-_NO_JSON = "no whole JSON"
+_NO_JSON = "not complete JSON"
 _UNTIL_CLOSED = b"Connection: close"
 
 FAULTS = {
@@ -114,17 +114,15 @@ FAULTS = {
         ),
         _broken("101", wire(lambda _: _head(start=b"HTTP/1.1 101 Switching Protocols"))),
         Fault("204", wire(lambda _: _head(start=b"HTTP/1.1 204 No Content")), _NO_JSON),
-        Fault("304", wire(lambda _: _head(start=b"HTTP/1.1 304 Not Modified")), "sends callers to", is_fatal=True),
+        Fault("304", wire(lambda _: _head(start=b"HTTP/1.1 304 Not Modified")), "redirects to", is_fatal=True),
         Fault("999", wire(lambda content: _whole(content, start=b"HTTP/1.1 999 Odd")), "HTTP 999", attempts=None),
         _broken("status 000", wire(lambda content: _whole(content, start=b"HTTP/1.1 000 None"))),
         Fault("no reason", wire(lambda content: _whole(content, start=b"HTTP/1.1 200")), "answer"),
-        Fault(
-            "redirect", status(307, "there", {"Location": "/v1/chat/completions"}), "sends callers to", is_fatal=True
-        ),
+        Fault("redirect", status(307, "there", {"Location": "/v1/chat/completions"}), "redirects to", is_fatal=True),
         Fault(
             "redirect elsewhere",
             status(302, "go", {"Location": "http://other.test/"}),
-            "sends callers to",
+            "redirects to",
             is_fatal=True,
         ),
         Fault("error with broken UTF-8", _said(b'{"error": {"message": "caf\xe9"}}'), "HTTP 400"),
@@ -238,7 +236,7 @@ FAULTS = {
     "bodies": (
         Fault("HTML for JSON", body(b"<html>Welcome</html>", "text/html"), _NO_JSON),
         Fault("empty", body(b""), _NO_JSON),
-        Fault("null", body(b"null"), "no object"),
+        Fault("null", body(b"null"), "not a JSON object"),
         Fault("truncated", body(_TRUNCATED), _NO_JSON),
         Fault("two answers", wire(lambda content: _whole(content + b"\n" + content)), _NO_JSON),
         Fault("events", body(_EVENTS, "text/event-stream"), _NO_JSON),
@@ -259,9 +257,7 @@ FAULTS = {
         Fault("empty choices", altered(lambda answer: answer.update(choices=[])), "no choices"),
         Fault("finish_reason length", _choice(finish_reason="length"), "length"),
         Fault("content filter", _choice(finish_reason="content_filter"), "content filter"),
-        Fault(
-            "wrong model", altered(lambda answer: answer.update(model="other")), "answered by 'other'", is_fatal=True
-        ),
+        Fault("wrong model", altered(lambda answer: answer.update(model="other")), "'other' answered", is_fatal=True),
     ),
     "time": (
         Fault("stall", bad_server.stall, "deadline", is_slow=True),

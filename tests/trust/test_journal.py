@@ -53,7 +53,7 @@ def test_every_finished_call_is_paid_once_whoever_is_killed(tmp_path, figures):
 def test_a_limit_on_files_is_said_and_costs_no_answer(tmp_path, figures):
     num_calls, num_rounds = 1_000, of_tier(1, 30)
     outcome = attack("short_files", tmp_path, num_calls=num_calls, answer_size=1_200, num_rounds=num_rounds)
-    check_refusals(outcome, 4 * num_rounds, ["cannot be read or written", "nothing can be written beside it"])
+    check_refusals(outcome, 4 * num_rounds, ["cannot be read or written", "cannot write next to it"])
     check(outcome, num_calls)
     figures(4, "writers under RLIMIT_FSIZE", len(outcome["refusals"]), told(outcome, num_calls))
 
@@ -65,7 +65,7 @@ def test_a_full_disk_is_said_and_costs_no_answer(tmp_path, figures):
     if outcome is None:
         pytest.skip("no file system can be mounted here, not even in a namespace of one's own")
     check_refusals(
-        outcome, 4 * num_rounds, ["cannot be read or written", "nothing can be written beside it", "cannot be made"]
+        outcome, 4 * num_rounds, ["cannot be read or written", "cannot write next to it", "cannot be created"]
     )
     check(outcome, num_calls)
     figures(4, "writers on a full tmpfs", len(outcome["refusals"]), told(outcome, num_calls))
@@ -77,7 +77,7 @@ def test_what_cannot_be_written_is_said_before_a_call_is_made(tmp_path, figures)
     outcome = attack("read_only", tmp_path, num_calls=num_calls, num_rounds=num_rounds)
     number = len(outcome["refusals"])
     assert number >= 4 * (num_rounds // 2)
-    check_refusals(outcome, number, ["cannot be read or written", "nothing can be written beside it"])
+    check_refusals(outcome, number, ["cannot be read or written", "cannot write next to it"])
     check(outcome, num_calls)
     figures(4, "file or folder read-only", num_rounds, told(outcome, num_calls))
 
@@ -90,7 +90,7 @@ def test_a_journal_that_was_moved_and_is_put_back_has_lost_nothing(tmp_path, fig
     num_rounds = of_tier(1, 10)
     for number in range(num_rounds):
         outcome = attack("put_back", tmp_path / str(number), num_calls=300)
-        check_refusals(outcome, 4, ["was removed or replaced while it was in use", "cannot be read or written"])
+        check_refusals(outcome, 4, ["was removed or replaced while in use", "cannot be read or written"])
         check(outcome, 300)
     figures(4, "moved away under 4 writers, put back", num_rounds, "0 lost, 0 paid twice, integrity ok, all 4 are told")
 
@@ -101,9 +101,9 @@ def test_a_journal_that_is_removed_is_said_at_once_and_the_next_one_is_its_own(t
     num_rounds, late = of_tier(1, 10), 0
     for number in range(num_rounds):
         outcome = attack("removed", tmp_path / str(number), num_calls=300, is_whole=is_whole)
-        said = ["was removed or replaced while it was in use", "cannot be read or written"]
+        said = ["was removed or replaced while in use", "cannot be read or written"]
         if not is_whole:
-            said.append("holds the last answers of a journal that was moved or removed")
+            said.append("contains the last answers of a journal that was moved or removed")
         check_refusals(outcome, 4 if is_whole else 8, said)
         check(outcome, 300)
         assert outcome["kept_late"] <= 4  # an answer each, between the look at the file and the word

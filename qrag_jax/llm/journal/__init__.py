@@ -1,1 +1,1 @@
-"""Finished calls kept in SQLite: none is made again, none is paid twice."""
+"""A journal: an SQLite file that caches finished calls, so none is repeated or paid for again."""

@@ -1,4 +1,4 @@
-"""Finished calls of a language model are not made again, whoever asks: this batch, the next one, another process."""
+"""Caches finished calls of a language model for later batches and other processes."""
 
 import hashlib
 import json
@@ -13,52 +13,52 @@ from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_some, not_asked
 from qrag_jax.llm.journal.journal_file import Journal, Session
 from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
-_PAUSES = (0.02, 1.0)  # seconds between two looks for answers of other processes: the first, the longest
-_PATIENCE = 60.0  # seconds of waiting for other processes before it is said
-# By name: `asdict` walks and copies what these hold, which was two thirds of the time of an answer of the journal.
+_PAUSES = (0.02, 1.0)  # first and longest pause in seconds between two checks for answers of other processes
+_PATIENCE = 60.0  # seconds of waiting for other processes before a warning
+# By name: `asdict` walks and copies the values, which took two thirds of the time of a cached answer.
 _MESSAGE, _SAMPLING = (tuple(field.name for field in fields(kind)) for kind in (Message, Sampling))
 _CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False)
-# (journal, key) of what the batches that this thread is in the middle of have in flight.
+# (journal, key) of the calls in progress in the current batches of this thread.
 _in_flight: ContextVar[frozenset[tuple[str, str]]] = ContextVar("_in_flight", default=frozenset())
 
 
 class JournaledGenerator(AroundGenerator):
-    """A language model whose finished calls are kept in a journal and not made again.
+    """A language model with a journal: finished calls are stored there and not repeated.
 
-    Failed calls are not kept: they are made again when they are asked for again. Equal calls of a batch are made once,
-    also where the answer is drawn: another draw is another `Sampling.seed`. Where another process has a call in flight,
-    this one does the rest of its batch and then waits for that answer, as long as that process lives.
+    Failed calls are not stored. Equal calls of a batch are made once, also when sampling; use another `Sampling.seed`
+    for another sample. If another process is making a call, this one finishes the rest of its batch, then waits for
+    that answer as long as the other process lives.
 
-    A batch that is broken off (Ctrl-C, an exception in `finished`) keeps every answer that was there, told or not.
+    An interrupted batch (Ctrl-C, an exception in `finished`) stores all answers that have arrived, reported or not.
 
-    `finished` may ask the same journal for other prompts, or for one of its batch that is answered. For one that is
-    still in flight it would wait for itself, and is refused; `finished` must not wait for another thread that does so.
+    `finished` may ask the same journal other prompts, or a prompt of its batch that is answered. A prompt that is still
+    in progress is refused, because it would wait for itself. `finished` must not wait for another thread that does so.
     """
 
     def __init__(self, generator: TextGenerator, journal: Journal, *, claim_size: int = 64) -> None:
         """Wraps a model.
 
         Args:
-            generator: of the answers that the journal does not have.
-            journal: of the answers.
-            claim_size: calls that are claimed and made at a time; processes with the same batch share it in such parts.
+            generator: makes the calls that are not in the journal.
+            journal: stores the answers.
+            claim_size: calls to claim and make together. Processes with the same batch share it in parts of this size.
 
         Raises:
             UsageError: `claim_size` below 1.
         """
         if claim_size < 1:
-            raise UsageError(f"claim_size {claim_size}: at least 1 call at a time")
+            raise UsageError(f"claim_size {claim_size}: must be at least 1")
         self.generator, self._journal, self._claim_size = generator, journal, claim_size
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
     ) -> list[Generation]:
-        """Answers every prompt, in order; an answer is stored before it is reported.
+        """Answers every prompt, in order. Each answer is stored before it is reported.
 
         Raises:
-            InputError: the journal is damaged or cannot be written, or the generator breaks its contract. What was
-                stored stays.
-            UsageError: `finished` asks for a prompt that the batch which called it has in flight.
+            InputError: the journal is damaged or cannot be written, or the generator breaks its contract. Stored
+                answers remain.
+            UsageError: `finished` asks a prompt that is in progress in its own batch.
         """
         keys = [call_key(self.model, prompt, sampling) for prompt in prompts]
         places: dict[str, list[int]] = {}
@@ -98,7 +98,7 @@ class JournaledGenerator(AroundGenerator):
         return [answers[place] for place in range(len(prompts))]
 
     def _held_above(self, keys: Sequence[str]) -> frozenset[str]:
-        """Those of the keys that a batch has claimed in whose `finished` we are."""
+        """The keys that an outer batch has claimed, if this call is inside its `finished`."""
         held, path = _in_flight.get(), str(self._journal.path)
         return frozenset(key for key in keys if (path, key) in held)
 
@@ -113,9 +113,9 @@ class JournaledGenerator(AroundGenerator):
 
 
 def call_key(model: str, prompt: Sequence[Message], sampling: Sampling) -> str:
-    """sha256, hexadecimal, of all that an answer depends on, as canonical JSON: model, messages, sampling.
+    """SHA-256, hexadecimal, of everything that an answer depends on, as canonical JSON: model, messages, sampling.
 
-    A grammar is part of the key where there is one: keys from before there were grammars stay as they are.
+    A grammar is part of the key only if there is one, so keys from before grammars existed stay valid.
     """
     values = {name: getattr(sampling, name) for name in _SAMPLING}
     if (grammar := values.pop("grammar")) is not None:
@@ -129,7 +129,7 @@ def call_key(model: str, prompt: Sequence[Message], sampling: Sampling) -> str:
 def _rounds(
     session: Session, waiting: list[str], most: int, held_above: frozenset[str]
 ) -> Iterator[tuple[dict[str, Generation], list[str]]]:
-    """What `Session.claim` gives, until every key was in it; waits where all that is left is in flight elsewhere."""
+    """Yields results of `Session.claim` until every key is done; waits if other processes are making the rest."""
     pause, longest = _PAUSES
     waited = 0.0
     while waiting:
@@ -142,8 +142,8 @@ def _rounds(
             pause = _PAUSES[0]
         elif not held_above.isdisjoint(waiting):
             raise UsageError(
-                "finished: asks for a prompt that its own batch has in flight, whose answer it would wait for without "
-                "end: ask after that batch"
+                "finished: asks a prompt that is in progress in its own batch, and would wait forever; ask it after "
+                "that batch"
             )
         else:
             time.sleep(pause)
@@ -154,8 +154,8 @@ def _rounds(
 
 def _warn_of_waiting(session: Session, num_waiting: int) -> None:
     warnings.warn(
-        f"{session.path}: {num_waiting} answers are in flight in other processes, and this one waits for them. One "
-        f"that was stopped (Ctrl-Z) keeps its claims: let it go on, or end it ({session.path}.owner-* name one each)",
+        f"{session.path}: waiting for {num_waiting} answers of other processes. If one was stopped (Ctrl-Z), continue "
+        f"or end it (each has a file {session.path}.owner-*)",
         UserWarning,
         stacklevel=4,
     )

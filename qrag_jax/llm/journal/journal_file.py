@@ -1,9 +1,8 @@
-"""A journal of finished calls of a language model.
+"""The file of a journal: an SQLite file that several processes share.
 
-One SQLite file that several processes share. It holds answers under the hash of what was asked; questions, documents
-and keys of servers are not in it. A call that one process has in flight is claimed, so that no other one makes it; the
-claims of a process that was killed are free again. SQLite's shared memory and the locks need
-a disk of this machine, not one of the network.
+It stores answers under the hash of the call. Questions, documents and server keys are not in it. A process claims a
+call while it makes it, so no other process makes the same call. Claims of a killed process are released. SQLite's
+shared memory and the locks need a local disk, not a network disk.
 """
 
 import fcntl
@@ -28,29 +27,29 @@ CREATE TABLE answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL, sha256 TEXT NO
 CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
 """
 _STORED = tuple(field.name for field in fields(Generation) if field.name not in ("error", "from_journal"))
-_AGAIN = "move it away to start a new one; its answers are then asked and paid for again"
-_FORMAT = 2  # as the first, and each answer says its own version
+_AGAIN = "move it away to start a new one; you then pay for its answers again"
+_FORMAT = 2  # the same as format 1, but each answer has its version
 _KIND = Kind("journal of calls", 0x71726A6C, (1, _FORMAT), _SCHEMA, lambda path: _AGAIN)  # "qrjl"
 _NAME = re.compile(r"[0-9a-f]{32}")  # of an owner
-_BEGUN = re.compile(r"\w{8}")  # what tempfile ends a name with
+_BEGUN = re.compile(r"\w{8}")  # the end of a tempfile name
 
 
 class Journal:
-    """Finished calls in one file, `PATH` (readable by its owner only), with `PATH-wal` and `PATH-shm` while it is open.
+    """Finished calls in one file, `PATH` (readable only by its owner), with `PATH-wal` and `PATH-shm` while it is open.
 
-    A commit is on the disk when an answer is reported (`synchronous=FULL`): an answer costs more than waiting for that,
-    and so not even a power cut loses one.
+    An answer is on disk before it is reported (`synchronous=FULL`), so not even a power cut loses one. The wait costs
+    less than an answer.
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
-        """Opens a journal, and makes it where there is none, with the folders above it.
+        """Opens a journal, or creates it with its folders.
 
-        Links are followed: by whatever name it is reached, it is one journal, with one set of locks beside it.
+        Links are followed, so all names of a journal share one set of locks next to the file.
 
         Raises:
-            UsageError: the path is a folder, no file can be made there, or the file has a second name (a hard link).
-            InputError: what is there is damaged, no journal, or one of another format; or there is only the rest of one
-                that was removed. It is left as it is.
+            UsageError: the path is a folder, the file cannot be created, or it has a second name (a hard link).
+            InputError: the file is damaged, not a journal, or has another format; or only the rest of a removed journal
+                exists. The file stays unchanged.
         """
         self.path = _real_path(path)
         if self.path.is_dir():
@@ -63,7 +62,7 @@ class Journal:
             connection.execute("SELECT 1 FROM answers, claims LIMIT 1").fetchone()
 
     def num_answers(self) -> int:
-        """Finished calls that it holds.
+        """The number of finished calls.
 
         Raises:
             InputError: it is damaged or cannot be opened.
@@ -73,7 +72,7 @@ class Journal:
 
     @contextmanager
     def session(self) -> Iterator["Session"]:
-        """The journal for the time of one batch; what it still claims at the end is free again.
+        """Opens the journal for one batch. Remaining claims are released at the end.
 
         Raises:
             InputError: the journal is damaged or cannot be opened, or its folder cannot be written.
@@ -83,7 +82,7 @@ class Journal:
                 owner = Owner(self.path)
             except OSError as error:
                 raise InputError(
-                    f"{self.path}: nothing can be written beside it ({error.strerror}): make room, or give another path"
+                    f"{self.path}: cannot write next to it ({error.strerror}); free some space, or give another path"
                 ) from error
             try:
                 remove_dead(self.path)
@@ -93,7 +92,7 @@ class Journal:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for every use, so that threads and forked processes share none."""
+        """A separate connection for every use, so threads and forked processes share none."""
         with closing(_KIND.connect(self.path)) as connection:
             with _KIND.named(self.path):
                 connection.execute("PRAGMA synchronous = FULL")
@@ -101,8 +100,9 @@ class Journal:
 
 
 class Session:
-    """What one batch does with a journal; made by `Journal.session`. Every method may raise `InputError`: the journal
-    is damaged, or the disk is full.
+    """The access of one batch to a journal, made by `Journal.session`.
+
+    Every method raises `InputError` if the journal is damaged or the disk is full.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, owner: "Owner") -> None:
@@ -110,13 +110,14 @@ class Session:
         self._file = identity(path)
 
     def claim(self, keys: Sequence[str], most: int) -> tuple[dict[str, Generation], list[str]]:
-        """Looks calls up, in order, and claims those that are neither finished nor in flight elsewhere.
+        """Looks up calls, in order, and claims those that are neither finished nor claimed by others.
 
         Args:
-            most: to claim; it ends there, and says nothing of the keys behind.
+            keys: of the calls.
+            most: calls to claim; the look-up ends there and ignores later keys.
 
         Returns:
-            The finished ones by key, and the claimed ones.
+            The finished calls by key, and the claimed keys.
         """
         known: dict[str, Generation] = {}
         claimed: list[str] = []
@@ -146,7 +147,7 @@ class Session:
             self._connection.execute("DELETE FROM claims WHERE key = ?", (key,))
 
     def release(self, key: str) -> None:
-        """Gives back a claimed call that has failed."""
+        """Releases a claimed call that failed."""
         with self._transaction():
             self._connection.execute("DELETE FROM claims WHERE key = ?", (key,))
 
@@ -161,25 +162,25 @@ class Session:
         if row is None:
             return None
         if row[1] != _row_sha256(key, str(row[0])):
-            raise InputError(f"{self.path}: damaged (the sha256 of answer {key} differs): {_AGAIN}")
+            raise InputError(f"{self.path}: damaged (the SHA-256 of answer {key} differs); {_AGAIN}")
         try:
             return _from_json(row[0])
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise InputError(f"{self.path}: answer {key} is none of ours ({error!r:.200}): {_AGAIN}") from error
+            raise InputError(f"{self.path}: answer {key} was not written by qrag ({error!r:.200}); {_AGAIN}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with _KIND.transaction(self._connection, self.path):
             yield
-        if identity(self.path) != self._file:  # SQLite would write on into a file that has no name
+        if identity(self.path) != self._file:  # SQLite would continue to write into the removed file
             raise InputError(
-                f"{self.path}: was removed or replaced while it was in use: put it back, or remove "
-                f"{self.path.name}-wal too and start again; what was answered since is then asked and paid for again"
+                f"{self.path}: was removed or replaced while in use; put it back, or also remove {self.path.name}-wal "
+                "and start again (you then pay for later answers again)"
             )
 
 
 def _real_path(path: str | os.PathLike) -> Path:
-    """The file itself: SQLite follows links, and so must the locks, or two names of it would pay for a call twice."""
+    """The file itself without links. SQLite follows links, so the locks must too; else two names repeat a paid call."""
     try:
         return Path(os.path.realpath(path))
     except ValueError as error:  # a zero byte
@@ -187,14 +188,14 @@ def _real_path(path: str | os.PathLike) -> Path:
 
 
 def _check_one_name(path: Path) -> None:
-    """Refuses a file with hard links: SQLite and the locks go by the name, and two names would not see each other."""
+    """Refuses a file with hard links: SQLite and the locks use the name, so two names would not see each other."""
     if _num_names(path) > 1:
-        with _lock_of_makers(path):  # a maker that was killed has left a second name
+        with _lock_of_makers(path):  # a killed maker may have left a second name
             pass
         if _num_names(path) > 1:
             raise UsageError(
-                f"{path}: has other names (hard links), by which calls would be paid "
-                "twice: remove them (find -samefile names them), or copy it"
+                f"{path}: has other names (hard links), and calls under them would be paid again; remove them (find "
+                "-samefile lists them), or copy the file"
             )
 
 
@@ -207,7 +208,7 @@ def _num_names(path: Path) -> int:
 
 @contextmanager
 def _lock_of_makers(path: Path) -> Iterator[None]:
-    """One process at a time makes files here, so what others have begun to make was left by the dead and is removed."""
+    """Lets one process at a time create files here, and removes unfinished files of killed processes."""
     handle = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -219,7 +220,7 @@ def _lock_of_makers(path: Path) -> Iterator[None]:
 
 
 def _create(path: Path) -> None:
-    """Makes an empty journal whole or not at all; one that another process makes at the same time is as good."""
+    """Creates an empty journal completely or not at all; accepts one that another process creates meanwhile."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _lock_of_makers(path):
@@ -227,16 +228,16 @@ def _create(path: Path) -> None:
                 _check_no_rest(path)
                 _make(path)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be made ({error.strerror}); give another path") from error
+        raise UsageError(f"{path}: cannot be created ({error.strerror}); give another path") from error
 
 
 def _check_no_rest(path: Path) -> None:
-    """Refuses to make a journal beside the last answers of another one, which SQLite would mix into it."""
+    """Refuses to create a journal next to the last answers of another one, which SQLite would mix in."""
     rest = path.with_name(f"{path.name}-wal")
     if rest.exists() and rest.stat().st_size:
         raise InputError(
-            f"{rest}: holds the last answers of a journal that was moved or removed: move it with that (under its new "
-            f"name and -wal), or remove it, with {path.name}-shm"
+            f"{rest}: contains the last answers of a journal that was moved or removed; move it too (as the journal's "
+            f"new name with -wal), or remove it with {path.name}-shm"
         )
     for left in (rest, path.with_name(f"{path.name}-shm")):
         left.unlink(missing_ok=True)
@@ -253,7 +254,7 @@ def _make(path: Path) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise UsageError(f"{path}: cannot be made ({error.strerror}); give a path on another disk") from error
+        raise UsageError(f"{path}: cannot be created ({error.strerror}); give a path on another disk") from error
     finally:
         remove(beside)
 
@@ -263,7 +264,9 @@ def _to_json(generation: Generation) -> str:
     try:
         return json.dumps(values, sort_keys=True, allow_nan=False)
     except ValueError as error:
-        raise InputError(f"generator: an answer with a number that is not finite ({error}): mend it") from error
+        raise InputError(
+            f"generator: an answer has a number that is not finite ({error}); fix the generator"
+        ) from error
 
 
 def _from_json(answer: str) -> Generation:
@@ -274,7 +277,7 @@ def _from_json(answer: str) -> Generation:
     if type(version) is not int or not isinstance(logprobs, list | None):
         raise TypeError(f"version {version!r:.80}, logprobs {logprobs!r:.80}")
     generation = Generation(**values, logprobs=None if logprobs is None else tuple(logprobs), from_journal=True)
-    # Its sha256 fits, which anybody can make: what is not of these types would fail where it is used.
+    # Anybody can make a matching SHA-256, and other types would fail where they are used.
     texts = (generation.text, generation.finish_reason, generation.answered_by or "", generation.answer_id or "")
     counts = (generation.prompt_tokens, generation.completion_tokens)
     numbers = all(type(number) in (int, float) for number in generation.logprobs or ())
@@ -288,55 +291,59 @@ def _row_sha256(key: str, answer: str) -> str:
 
 
 class Owner:
-    """One that is at work on `path`, from its making until `leave`, and alive as long as its lock is held.
+    """A user of the journal at `path`, from its creation until `leave`. It is alive while its lock is held.
 
-    The lock is `flock` on a file of its own, which the system lets go of however a process ends. It belongs to the open
-    file, so that two owners in one process tell each other apart. A child that was forked while an owner was at work
-    holds the lock too: the owner counts as alive until both have ended.
+    The lock is `flock` on its own file, which the system releases however a process ends. The lock belongs to the open
+    file, so two owners in one process stay distinct. A child that is forked meanwhile also holds the lock; the owner
+    then counts as alive until both have ended.
 
     Attributes:
-        name: 32 hexadecimal digits, never used before.
+        name: 32 random hexadecimal digits.
     """
 
     def __init__(self, path: Path) -> None:
-        """Makes and locks the file `PATH.owner-NAME`."""
+        """Creates and locks the file `PATH.owner-NAME`."""
         self.name = secrets.token_hex(16)
         self._path = _owner_path(path, self.name)
         while not self._take(path):
             pass
 
     def _take(self, path: Path) -> bool:
-        """Makes the file; False where another owner took its beginning for what a killed one has left."""
+        """Creates the file; False if another owner removed it as the unfinished file of a killed process."""
         self._handle, beside = tempfile.mkstemp(dir=path.parent, prefix=_begun(path))
         fcntl.flock(self._handle, fcntl.LOCK_EX)
         try:
-            os.rename(beside, self._path)  # nobody ever sees it unlocked, which would mean that its owner is dead
+            os.rename(beside, self._path)  # locked first: an unlocked file means that its owner is dead
         except FileNotFoundError:
             os.close(self._handle)
             return False
         return True
 
     def leave(self) -> None:
-        """Ends this owner: what it held is free."""
+        """Ends this owner and releases its claims."""
         _remove(self._path)
         os.close(self._handle)
 
 
 def is_alive(path: Path, name: str) -> bool:
-    """True while an owner of `path` is at work. Tries to remove the file of an owner that has ended."""
+    """Whether an owner of `path` is alive. Tries to remove the file of an owner that has ended.
+
+    Raises:
+        InputError: the name is not one of an owner, or its file cannot be opened.
+    """
     if not _NAME.fullmatch(name):
-        raise InputError(f"{path}: damaged (an owner {name[:40]!r}): move it away and start again")
+        raise InputError(f"{path}: damaged (an owner {name[:40]!r}); move it away and start again")
     return _is_held(_owner_path(path, name))
 
 
 def _is_held(own: Path) -> bool:
-    """True while the file of an owner is locked. Tries to remove a file that nobody holds."""
+    """Whether the file of an owner is locked. Tries to remove an unlocked file."""
     try:
         handle = os.open(own, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
-    except OSError as error:  # no file of ours: a link, a folder
-        raise InputError(f"{own}: cannot be opened ({error.strerror}): remove it") from error
+    except OSError as error:  # a link or a folder
+        raise InputError(f"{own}: cannot be opened ({error.strerror}); remove it") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _remove(own)
@@ -348,7 +355,7 @@ def _is_held(own: Path) -> bool:
 
 
 def remove_dead(path: Path) -> None:
-    """Removes the files of owners that were killed."""
+    """Removes the files of killed owners."""
     prefix = _owner_path(path, "").name
     for found in path.parent.glob(f"{glob.escape(prefix)}*"):
         name = found.name.removeprefix(prefix)
@@ -360,13 +367,13 @@ def remove_dead(path: Path) -> None:
 
 
 def _remove(own: Path) -> None:
-    """Removes the file of one that is at work no more; where the folder is read-only it stays, and is of the dead."""
+    """Removes the file of an ended owner. In a read-only folder it stays, and counts as ended."""
     with suppress(OSError):
         own.unlink()
 
 
 def _begun(path: Path) -> str:
-    """The beginning of the name of a file that no owner holds yet."""
+    """The beginning of the name of an owner's file before it is locked."""
     return f".{path.name}.owner-"
 
 

@@ -1,1 +1,1 @@
-"""Any OpenAI-compatible server as a TextGenerator: bounded answers, defined ends of its faults."""
+"""A server with the OpenAI API as a TextGenerator, with bounded answers and a defined outcome for every fault."""

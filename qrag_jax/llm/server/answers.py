@@ -1,6 +1,7 @@
-"""What an OpenAI-compatible server answered, read strictly: a text that is whole or marked as cut, or an error.
+"""Reads the answers of an OpenAI-compatible server strictly, and explains failed calls.
 
-Why a call to a server failed, and what to do about it, in one line that holds no key.
+An answer is a text, complete or marked as cut, or an error. An error says in one line, without the key, what failed and
+what to do.
 """
 
 import json
@@ -18,8 +19,8 @@ from qrag_jax.llm.server.http import AnswerTooLarge
 from qrag_jax.types import Generation, Message
 
 MAX_QUOTE = 300  # characters of a server's own words in an error
-_MAX_TOKENS = 2**53  # of one call; a larger count is none, and a price times it might be no number
-# What servers call the two ends of an answer; "stop" and "length" are the protocol's.
+_MAX_TOKENS = 2**53  # of one call; a larger count is ignored, since a price times it may overflow
+# Servers' names for the two ends of an answer; "stop" and "length" are those of the protocol.
 _ENDS = {
     "stop": "stop",
     "eos": "stop",
@@ -35,11 +36,11 @@ _DATED = re.compile(r"-(\d{3,4}|\d{8}|\d{4}-\d\d-\d\d)")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one call.
+    """The outcome of one call.
 
     Attributes:
         generation: the answer or the error.
-        is_counted: the server told how many tokens the call took, or it gave no answer.
+        is_counted: the server reported the tokens of the call, or gave no answer.
     """
 
     generation: Generation
@@ -47,30 +48,30 @@ class Outcome:
 
 
 def failed(error: str, *, is_fatal: bool = False, tokens: tuple[int, int] = (0, 0)) -> Outcome:
-    """A call without an answer, and the tokens of the prompt and the answer that are known to be spent."""
-    error = f"{error} (every other call would fail alike)" if is_fatal else error
+    """A failed call, with the known tokens of its prompt and answer."""
+    error = f"{error} (all other calls would fail too)" if is_fatal else error
     return Outcome(Generation("", "error", *tokens, error=error, is_fatal=is_fatal))
 
 
 def read_answer(body: bytes, *, model: str, check_model: bool) -> Outcome:
-    """Reads the body of a chat completion that came with status 200.
+    """Reads the body of a chat completion with status 200.
 
-    A token count that the server does not tell, or that no call can have, is 0, which `is_counted` says. Lone
-    surrogates in the text become U+FFFD. Log-probabilities that are not one finite number a token are None, as those
-    that are not told.
+    A missing or impossible token count is 0, and `is_counted` is false. Lone surrogates in the text become U+FFFD.
+    Log-probabilities are None if they are missing or not one finite number for each token.
 
     Args:
-        check_model: an answer of another model is an error.
+        model: name of the requested model.
+        check_model: treat an answer of another model as an error.
     """
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
         return failed(
-            f"the server's answer is no whole JSON ({len(body)} bytes: {quote(body)!r}): see that base_url is the "
-            "API's (it mostly ends in /v1) and that nothing between cuts or replaces answers"
+            f"the server's answer is not complete JSON ({len(body)} bytes: {quote(body)!r}); check that base_url is "
+            "the address of the API (it usually ends in /v1) and that no proxy cuts or replaces answers"
         )
     if not isinstance(answer, dict):
-        return failed(f"the server's answer is JSON, but no object: {quote(body)!r}: see that base_url is the API's")
+        return failed(f"the server's answer is not a JSON object: {quote(body)!r}; check that base_url is the API's")
     counts = _counts(answer.get("usage"))
     tokens = counts or (0, 0)
     if answer.get("error"):
@@ -78,14 +79,14 @@ def read_answer(body: bytes, *, model: str, check_model: bool) -> Outcome:
     if check_model and not is_model(answer.get("model"), model):
         answered = quote(shown(answer.get("model")))
         return failed(
-            f"asked for model {model!r}, answered by {answered!r}: name the model as the server does, or "
-            "switch the check off (check_model=False, --any_model)",
+            f"asked for model {model!r}, but {answered!r} answered; use the server's name for the model, or turn the "
+            "check off (check_model=False, --any_model)",
             is_fatal=True,
             tokens=tokens,
         )
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return failed("the server's answer holds no choices: see the server's log", tokens=tokens)
+        return failed("the server's answer has no choices; check the server's log", tokens=tokens)
     outcome = _read_choice(choices[0], tokens, counts is not None)
     names = {"answered_by": _name(answer.get("model")), "answer_id": _name(answer.get("id"))}
     return replace(outcome, generation=replace(outcome.generation, **names))
@@ -96,17 +97,15 @@ def _read_choice(choice: Mapping[str, Any], tokens: tuple[int, int], is_counted:
     message = choice.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if reason == "content_filter":
-        return failed(
-            "the server's content filter held the answer back: alter the prompt, or its filter", tokens=tokens
-        )
+        return failed("the server's content filter blocked the answer; change the prompt or the filter", tokens=tokens)
     if isinstance(message, dict) and message.get("refusal"):
         return failed(f"the model refuses to answer: {quote(shown(message['refusal']))!r}", tokens=tokens)
     end = _ENDS.get(reason) if isinstance(reason, str) else None
     if end is None:
-        return failed(f"the answer did not end as a text does: finish_reason {quote(shown(reason))!r}", tokens=tokens)
+        return failed(f"the answer ended in an unknown way: finish_reason {quote(shown(reason))!r}", tokens=tokens)
     if not isinstance(content, str) or (end == "length" and not content):
         return failed(
-            f"the answer holds no text (finish_reason {reason!r}): a model that thinks first needs a larger max_tokens",
+            f"the answer has no text (finish_reason {reason!r}); a model that thinks first needs a larger max_tokens",
             tokens=tokens,
         )
     logprobs = _logprobs(choice.get("logprobs"))
@@ -114,10 +113,10 @@ def _read_choice(choice: Mapping[str, Any], tokens: tuple[int, int], is_counted:
 
 
 def is_model(answered: object, asked: str) -> bool:
-    """Whether the name in an answer is that of the model that was asked for.
+    """Whether the name in an answer matches the requested model.
 
-    The same name, the name with a date or a version of three or four digits after it (in place of `-latest`, where it
-    ends in that), or one of them the last part of the other's path.
+    It matches if it is the same, if one is the last part of the other's path, or if it is the requested name (without
+    `-latest`) followed by a date or a version of three or four digits.
     """
     if not isinstance(answered, str):
         return False
@@ -128,8 +127,8 @@ def is_model(answered: object, asked: str) -> bool:
 
 
 def said(body: object) -> str:
-    """The message in what a server sent with an error, in whichever of the usual places; else all of it."""
-    while isinstance(body, dict):  # no recursion: a hostile server's may be deeper than that may go
+    """The message in an error body, from one of the usual fields; else the whole body."""
+    while isinstance(body, dict):  # a loop, since a hostile body may be too deep for recursion
         inner = next((body[name] for name in ("message", "detail", "error") if body.get(name)), None)
         if inner is None:
             break
@@ -138,7 +137,7 @@ def said(body: object) -> str:
 
 
 def shown(value: object, write: Callable[[object], str] = str) -> str:
-    """A value out of a JSON text, as `write` gives it; one that is nested too deeply for that is only called so."""
+    """A JSON value as text, by `write`; a note if it is nested too deeply."""
     try:
         return write(value)
     except RecursionError:
@@ -146,13 +145,13 @@ def shown(value: object, write: Callable[[object], str] = str) -> str:
 
 
 def num_repeated(prompts: Sequence[Sequence[Message]], answers: Sequence[Generation]) -> int:
-    """Answers of a batch that are, with their id, the answer to another prompt of it too.
+    """The number of answers in a batch that repeat, with their id, the answer to another prompt.
 
-    An id alone says little: some servers give one id to all answers, Ollama draws from 999. A batch with one id counts
-    as 0 whatever it says: equal short answers to different prompts are common, and the id is evidence of nothing then.
+    An id alone proves little: some servers give the same id to all answers, and Ollama draws from 999. A batch with a
+    single id counts as 0, because equal short answers to different prompts are common.
 
     Args:
-        answers: to them, in order.
+        answers: to the prompts, in order.
     """
     given: dict[tuple[str | None, str, int, int], set[tuple[Message, ...]]] = {}
     for prompt, answer in zip(prompts, answers, strict=True):
@@ -165,7 +164,7 @@ def num_repeated(prompts: Sequence[Sequence[Message]], answers: Sequence[Generat
 
 
 def quote(text: str | bytes) -> str:
-    """The beginning of a text on one line."""
+    """The beginning of a text, on one line."""
     if isinstance(text, bytes):
         text = text[: 4 * MAX_QUOTE].decode("utf-8", "replace")
     text = " ".join(text.split())
@@ -173,7 +172,7 @@ def quote(text: str | bytes) -> str:
 
 
 def _name(told: object) -> str | None:
-    """A name that a server tells, shortened; None where it tells none."""
+    """A name from a server, shortened; None if there is none."""
     return quote(_without_surrogates(told)) if isinstance(told, str) and told else None
 
 
@@ -182,7 +181,7 @@ def _without_surrogates(text: str) -> str:
 
 
 def _counts(usage: object) -> tuple[int, int] | None:
-    """Tokens of the prompt and the answer; None where a server does not tell both."""
+    """Tokens of the prompt and the answer; None unless the server reports both."""
     if not isinstance(usage, dict):
         return None
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
@@ -203,15 +202,15 @@ def _logprobs(told: object) -> tuple[float, ...] | None:
     return tuple(numbers) if len(numbers) == len(values) else None
 
 
-# How the transport calls a host that was not reached. The client hands its exceptions on as the cause; which library
-# it sends through is its own affair.
+# The transport's names for a host that was not reached. The client passes its exceptions on as the cause; the library
+# below it may change.
 _UNREACHED = ("ConnectError", "ConnectTimeout")
 _WINDOW = ("context length", "context_length", "context size", "context_size", "context window", "too long")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Who was asked, for messages."""
+    """The model and server of a call, for messages."""
 
     model: str
     base_url: str
@@ -221,22 +220,22 @@ class Asked:
 
 
 def explain_timeout(asked: Asked, attempts: Sequence[str]) -> Outcome:
-    """The deadline of a call has passed."""
+    """The outcome of a call whose deadline has passed."""
     last = f", the last one: {attempts[-1]}" if attempts else ""
     return failed(
-        f"no answer within the deadline of {asked.deadline:g} s ({_times(attempts)}{last}): raise the deadline, lower "
-        "the concurrency or max_tokens, or see whether the server hangs"
+        f"no answer within the deadline of {asked.deadline:g} s ({_times(attempts)}{last}); raise the deadline, lower "
+        "the concurrency or max_tokens, or check whether the server hangs"
     )
 
 
 def explain(error: openai.OpenAIError, asked: Asked, attempts: Sequence[str]) -> Outcome:
-    """Why the client gave up.
+    """The outcome of a call that the client gave up.
 
     Args:
         error: of the client, after its last attempt.
     """
     if isinstance(error, AnswerTooLarge):
-        return failed(f"the server's answer is too large: {error} (max_answer_bytes): lower max_tokens, or raise it")
+        return failed(f"the server's answer is too large: {error}; lower max_tokens, or raise max_answer_bytes")
     if isinstance(error, openai.APIStatusError):
         return _explain_status(error, asked, attempts)
     cause = error.__cause__
@@ -244,60 +243,60 @@ def explain(error: openai.OpenAIError, asked: Asked, attempts: Sequence[str]) ->
     detail = f"{name} {quote(str(cause))}".rstrip() if cause is not None else quote(str(error))
     if name in _UNREACHED:
         return failed(
-            f"no connection to {asked.base_url} ({_times(attempts)}; {detail}): start the server, or mend base_url",
+            f"no connection to {asked.base_url} ({_times(attempts)}; {detail}); start the server, or correct base_url",
             is_fatal=True,
         )
     return failed(
-        f"the connection to {asked.base_url} broke off ({_times(attempts)}; {detail}): see the server's log; a proxy "
-        "between may cut long answers"
+        f"the connection to {asked.base_url} broke off ({_times(attempts)}; {detail}); check the server's log, or "
+        "whether a proxy cuts long answers"
     )
 
 
 def explain_other(error: Exception, asked: Asked, attempts: Sequence[str]) -> Outcome:
-    """Something that nobody foresaw came out of a call, or out of what reads its answer."""
+    """The outcome of a call that raised an unexpected exception."""
     places = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
     return failed(
-        f"the call to {asked.base_url} failed as no call should ({_times(attempts)}; {type(error).__name__}{place}: "
-        f"{quote(str(error))}): see what the server sent; the other calls went on"
+        f"the call to {asked.base_url} failed unexpectedly ({_times(attempts)}; {type(error).__name__}{place}: "
+        f"{quote(str(error))}); check what the server sent (other calls continued)"
     )
 
 
 def _explain_status(error: openai.APIStatusError, asked: Asked, attempts: Sequence[str]) -> Outcome:
     status = error.status_code
-    words = quote(said(error.body)) if error.body else "no reason told"
+    words = quote(said(error.body)) if error.body else "no reason given"
     start = f"HTTP {status} ({_times(attempts)}): {words!r}"
     if status == 401:
-        # Without the server's words: they often repeat the key, or a part of it.
-        key = "refuses the key in" if asked.has_key else "wants a key, and there is none in"
-        return failed(f"HTTP 401: the server {key} the environment variable {asked.key_name}: set it", is_fatal=True)
+        # Without the server's message, which often repeats the key or a part of it.
+        key = "refuses the key in" if asked.has_key else "needs a key, but there is none in"
+        return failed(f"HTTP 401: the server {key} the environment variable {asked.key_name}; set it", is_fatal=True)
     if status == 404:
         return failed(
-            f"{start}: no model {asked.model!r} at {asked.base_url}, or no such path: GET {asked.base_url}/models "
-            "lists them; base_url mostly ends in /v1",
+            f"{start}: no model {asked.model!r} at {asked.base_url}, or no such path; GET {asked.base_url}/models "
+            "lists the models, and base_url usually ends in /v1",
             is_fatal=True,
         )
     if 300 <= status < 400:
         place = quote(error.response.headers.get("location", "another address"))
-        return failed(f"HTTP {status}: the server sends callers to {place!r}: give that as base_url", is_fatal=True)
+        return failed(f"HTTP {status}: the server redirects to {place!r}; give that as base_url", is_fatal=True)
     if status == 429:
         return _explain_limit(error, start)
     if status in (400, 413, 422) and any(word in shown(error.body).lower() for word in _WINDOW):
-        return failed(f"the prompt is longer than the model's window: {start}: hand over fewer tokens, none were cut")
+        return failed(f"the prompt is longer than the model's window: {start}; send fewer tokens (nothing was cut)")
     if status == 403:
-        return failed(f"{start}: this key may not do that")
+        return failed(f"{start}: the key has no permission for this call")
     if status in (408, 409) or status >= 500:
-        return failed(f"{start}: the server failed or is too busy: see its log, lower the concurrency")
+        return failed(f"{start}: the server failed or is too busy; check its log, or lower the concurrency")
     return failed(f"{start}: the server refuses this call")
 
 
 def _explain_limit(error: openai.APIStatusError, start: str) -> Outcome:
-    """429: too many requests, or nothing left to pay with."""
+    """Status 429: too many requests, or no credit left."""
     if error.code == "insufficient_quota":
-        return failed(f"{start}: the account has nothing left", is_fatal=True)
+        return failed(f"{start}: the account has no credit left", is_fatal=True)
     wait = error.response.headers.get("retry-after")
-    told = f", it asks to wait for {quote(wait)} s" if wait else ""
-    return failed(f"{start}: the server's limit{told}: lower the concurrency, or ask later")
+    told = f", which asks you to wait for {quote(wait)} s" if wait else ""
+    return failed(f"{start}: the server's rate limit{told}; lower the concurrency, or try again later")
 
 
 def _times(attempts: Sequence[str]) -> str:

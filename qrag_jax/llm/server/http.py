@@ -1,6 +1,6 @@
-"""The official `openai` client as this library uses it: answers are bounded, attempts counted, hosts never changed.
+"""The official `openai` client with bounded answers, counted attempts and no redirects.
 
-Asynchronous work on an event loop and a thread of its own, so that it runs inside of a running loop too.
+Runs asynchronous work in its own thread and event loop, so it also works inside a running loop.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ def run_in_own_loop(
     handle: Callable[[T], None],
     keep: Callable[[T], None] = lambda report: None,
 ) -> None:
-    """Runs `work(report)` to its end; what it reports is handled in the calling thread, as it comes and in its order.
+    """Runs `work(report)`, and handles its reports in the calling thread, in order, as they come.
 
     Args:
-        work: gets a function that it calls with what it has to report; that function never waits.
-        handle: called with each report. Where it raises, or the caller is interrupted, the work is cancelled, waited
-            for, and the exception goes on.
-        keep: called then, and only then, with every report that was waiting, and once more with the last one that was
-            taken: it may have been handled in part.
+        work: calls its argument with each report; that function never waits.
+        handle: called with each report. If it raises, or the caller is interrupted, the work is cancelled and the
+            exception is raised again.
+        keep: called only after such an interruption, with the last report taken (which may have been handled in part)
+            and all waiting reports.
 
     Raises:
-        BaseException: what `work`, `handle` or `keep` raises.
+        BaseException: any exception of `work`, `handle` or `keep`.
     """
     reports: SimpleQueue[tuple[T] | None] = SimpleQueue()
     loop = asyncio.new_event_loop()
@@ -54,7 +54,7 @@ def run_in_own_loop(
             loop.run_until_complete(asyncio.wait({task}))
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
-            # Not `asyncio.run`: at its end that waits for a look-up of a host's name, however long it hangs.
+            # Not `asyncio.run`, which waits at its end for hanging look-ups of host names.
             loop.close()
             reports.put(None)
 
@@ -64,12 +64,12 @@ def run_in_own_loop(
     try:
         while (report := reports.get()) is not None:
             handle(report[0])
-    except BaseException:  # Ctrl-C too: what was paid for is kept, then the exception goes on
-        with suppress(RuntimeError):  # the loop is closed: it had ended already
+    except BaseException:  # also Ctrl-C: keep the paid answers, then raise again
+        with suppress(RuntimeError):  # the loop is already closed
             loop.call_soon_threadsafe(task.cancel)
         thread.join()
         left = [report]
-        while not reports.empty():  # nobody adds to it any more
+        while not reports.empty():  # no more reports are added
             left.append(reports.get())
         for report in left:
             if report is not None:
@@ -82,48 +82,48 @@ def run_in_own_loop(
 Text = TypeVar("Text", str, bytes)
 
 _CONNECT_SECONDS = 5.0
-_LOOK_SECONDS = 0.001  # for a byte behind an answer that has arrived, and lies in the buffer of TLS
+_LOOK_SECONDS = 0.001  # wait for a byte after an answer that may be in the TLS buffer
 _MAX_KEPT = 100  # idle connections
-MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts hold by chance
-_MOST_OF_WORDS = 20  # letters of "sk-no-key-required" and its like; a longer row of words is a pass phrase
+MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts contain by chance
+_MOST_OF_WORDS = 20  # letters of placeholders such as "sk-no-key-required"; a longer one is a pass phrase
 _WORD = re.compile("[A-Za-z]?[a-z]+|[A-Z]+|[0-9]+")
 
-# What decides how a server is reached, besides its address.
+# Variables that change how a server is reached.
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 _VARIABLES = (*_PROXIES, *(name.lower() for name in _PROXIES), *_CERTIFICATES)
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-# Of the library that the client sends through, which is its own affair: it is found by the class that it is made of.
+# The library below the client may change, so it is found by the base class of the client.
 _LIBRARY = openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]
 _CORE = _LIBRARY.replace("httpx", "httpcore")
 _INVALID_URL: type[Exception] = sys.modules[_LIBRARY].InvalidURL
-RESPONSE: type[Any] = sys.modules[_LIBRARY].Response  # asked for as such, an answer is not read by the client
+RESPONSE: type[Any] = sys.modules[_LIBRARY].Response  # with this type the client does not parse an answer
 _URL: Callable[[str], Any] = sys.modules[_LIBRARY].URL
 _LIMITS: Callable[..., Any] = sys.modules[_LIBRARY].Limits
 _TLS: Callable[..., Any] = sys.modules[_LIBRARY].create_ssl_context
-# Headers that say how the body was sent; it is handed on as it is to be read. The charset is left out too: the client
-# would read an error's body by any codec of Python's, and some of those take minutes, or raise, for some bytes.
+# Headers about the transfer of the body, which is passed on decoded. The charset is left out too: the client would read
+# an error's body with any Python codec, and some take minutes, or raise, for some bytes.
 _PACKING = (b"content-encoding", b"content-length", b"transfer-encoding", b"content-type")
 
-# What became of the attempts of the call that this task makes; the client alone decides how many there are.
+# The results of the attempts of this task's call; the client decides their number.
 attempts: ContextVar[list[str]] = ContextVar("attempts")
 
 
 class AnswerTooLarge(openai.OpenAIError):
-    """More bytes came than are taken. The client hands its own errors on at once: this one is not asked for again."""
+    """An answer has more bytes than allowed. As an error of the client, it is raised without a retry."""
 
 
 class BoundedClient(openai.DefaultAsyncHttpxClient):
-    """Reads at most so many bytes of an answer, counted after decompression, and notes every attempt in `attempts`.
+    """Reads at most `max_bytes` of an answer, counted after decompression, and records every attempt in `attempts`.
 
-    Over https a connection is used again where its answer ended exactly (`watch_connections`), which saves the
-    handshake. Over http, to servers that are near, every attempt has a connection of its own.
+    Over https, a connection is reused if its answer ended exactly (`watch_connections`), which saves the handshake.
+    Over http, every attempt has its own connection.
 
-    The whole answer is read here, inside of the client's loop of retries: a connection that breaks in the middle of an
-    answer counts as an attempt and is retried like any other. A key that is a secret (`is_secret`) is taken out before
-    anybody sees the answer; one that is a word might be part of what the protocol says.
+    The whole answer is read inside the client's retry loop, so a connection that breaks in the middle of an answer
+    counts as an attempt and is retried. A secret key (`is_secret`) is removed from the answer here; a key that is a
+    word may be part of the protocol, and stays.
 
-    No cookie is taken: what one answer sets would go out with every later call, which it could break.
+    Cookies are ignored, since they could break later calls.
     """
 
     def __init__(self, max_bytes: int, key: str, **settings: Any) -> None:
@@ -137,15 +137,15 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
         self._key = key
 
     async def send(self, request: Any, **options: Any) -> Any:
-        """As the base class, with the answer read."""
+        """Sends a request like the base class, and reads the whole answer."""
         notes = attempts.get([])
-        notes.append("nothing came")
+        notes.append("no answer")
         if request.url.scheme != "https":
             request.headers["Connection"] = "close"
         response = await super().send(request, **{**options, "stream": True})
         wait = response.headers.get("retry-after")
         heard = f"HTTP {response.status_code}" + (f" with Retry-After: {wait[:40]}" if wait else "")
-        notes[-1] = f"{heard}, not whole"
+        notes[-1] = f"{heard}, incomplete"
         try:
             body = bytearray()
             async for part in response.aiter_bytes():
@@ -155,24 +155,29 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
         finally:
             await response.aclose()
         notes[-1] = heard
-        # As bytes: a value need not be ASCII, and would not be encoded again.
+        # As bytes, since a value need not be ASCII and cannot always be encoded again.
         headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _PACKING]
         content = hide(bytes(body), self._key) if is_secret(self._key) else bytes(body)
         return type(response)(response.status_code, headers=headers, content=content, request=request)
 
 
 def make_client(base_url: str, key: str, *, deadline: float, max_retries: int, max_bytes: int) -> openai.AsyncOpenAI:
-    """A client for one event loop: an asynchronous context that closes its connections.
+    """Makes a client for one event loop: an asynchronous context that closes its connections.
 
-    Redirects are not followed: a prompt goes to no host that nobody named. Proxies of the environment are used, but not
-    on the way to this machine. The variables OPENAI_ORG_ID and OPENAI_PROJECT_ID are heeded for OpenAI's own host only,
-    and an Authorization in OPENAI_CUSTOM_HEADERS never.
+    Redirects are not followed, so prompts go only to the named host. Proxies of the environment are used, except for
+    this machine. OPENAI_ORG_ID and OPENAI_PROJECT_ID are used only for OpenAI's own hosts; an Authorization in
+    OPENAI_CUSTOM_HEADERS is never used.
 
     Args:
         base_url: checked by `check_base_url`.
-        deadline: seconds that one read may take. A stalled answer is thus not asked for again: the caller bounds the
-            whole call by the same number.
+        key: of the server.
+        deadline: seconds that one read may take. A stalled answer is not retried, because the caller limits the whole
+            call to the same time.
         max_retries: attempts after the first.
+        max_bytes: most bytes of an answer.
+
+    Raises:
+        UsageError: proxies or certificates of the environment cannot be used.
     """
     host = urlsplit(base_url).hostname or ""
     timeout = openai.Timeout(deadline, connect=min(_CONNECT_SECONDS, deadline))
@@ -200,13 +205,13 @@ def make_client(base_url: str, key: str, *, deadline: float, max_retries: int, m
 
 @lru_cache(maxsize=4)
 def _tls(trust_env: bool, *_certificates: str | None) -> Any:
-    """What a server's certificate is checked against: read once, since that takes longer than a short call."""
+    """The TLS context. It is read once, since reading it takes longer than a short call."""
     return _TLS(trust_env=trust_env)
 
 
 @contextmanager
 def _named_variables() -> Iterator[None]:
-    """What the variables of proxies and certificates break, with their names; their values may hold a password."""
+    """Reports errors from variables of proxies and certificates with their names; the values may contain a password."""
     try:
         yield
     except (ImportError, ValueError, OSError, _INVALID_URL) as error:
@@ -215,22 +220,26 @@ def _named_variables() -> Iterator[None]:
             raise
         hint = "; a SOCKS proxy needs the package socksio" if isinstance(error, ImportError) else ""
         raise UsageError(
-            f"environment: {', '.join(given)}: a proxy or certificates that cannot be used ({type(error).__name__}"
-            f"{hint}): mend or unset them"
+            f"environment: {', '.join(given)}: the proxy or certificates cannot be used ({type(error).__name__}"
+            f"{hint}); correct or unset them"
         ) from None
 
 
 def check_base_url(base_url: str) -> str:
-    """The address without a slash at its end."""
+    """The address without a slash at its end.
+
+    Raises:
+        UsageError: it is not the address of a server, or contains more than host, port and path.
+    """
     try:
         parts = urlsplit(base_url)
         port_is_good = parts.port is None or parts.port > 0
     except ValueError:
-        raise UsageError(f"base_url {base_url!r} is no address: write http://HOST:PORT/v1") from None
+        raise UsageError(f"base_url {base_url!r} is not an address; write http://HOST:PORT/v1") from None
     if "@" in parts.netloc or parts.query or parts.fragment:
-        # Not repeated: it may hold a secret.
+        # Not shown, since it may contain a secret.
         raise UsageError(
-            "base_url holds a name, password, query or fragment: write http://HOST:PORT/v1, and put the key into an "
+            "base_url contains a name, password, query or fragment; write http://HOST:PORT/v1, and put the key into an "
             "environment variable"
         )
     blank = any(not " " < letter < "\x7f" for letter in base_url)
@@ -241,12 +250,12 @@ def check_base_url(base_url: str) -> str:
         or blank
         or not _is_url(base_url)
     ):
-        raise UsageError(f"base_url {base_url!r} is no address of a server: write http://HOST:PORT/v1")
+        raise UsageError(f"base_url {base_url!r} is not the address of a server; write http://HOST:PORT/v1")
     return base_url.rstrip("/")
 
 
 def _is_url(text: str) -> bool:
-    """Whether the library that sends takes it: 256.1.1.1 and [v1.x] are no hosts."""
+    """Whether the transport accepts it; 256.1.1.1 and [v1.x] are not hosts."""
     try:
         _URL(text)
     except _INVALID_URL:
@@ -255,36 +264,44 @@ def _is_url(text: str) -> bool:
 
 
 def check_key_name(key_name: str) -> None:
-    """Refuses what is no name of an environment variable."""
+    """Checks that this is the name of an environment variable.
+
+    Raises:
+        UsageError: it is not.
+    """
     if not _VARIABLE.fullmatch(key_name):
         raise UsageError(
-            "key_name: no name of an environment variable (letters, digits and _, no digit first). It is not repeated "
-            "here, since it may be the key itself: put that into a variable, and give the variable's name"
+            "key_name: not the name of an environment variable (letters, digits and _, no digit first); put the key "
+            "into a variable, and give the variable's name (the value is not shown, since it may be the key)"
         )
 
 
 def check_key(environment: Mapping[str, str], key_name: str) -> str | None:
-    """The key in a variable; None where it is missing or empty."""
+    """The key in a variable; None if it is missing or empty.
+
+    Raises:
+        UsageError: the key has characters that cannot be sent.
+    """
     key = environment.get(key_name, "")
     if any(not "!" <= letter <= "~" for letter in key):
         raise UsageError(
-            f"environment variable {key_name}: blanks, line breaks or non-ASCII letters: set the key alone"
+            f"environment variable {key_name}: contains blanks, line breaks or non-ASCII letters; set only the key"
         )
     return key or None
 
 
 def is_secret(key: str) -> bool:
-    """Whether a text that holds the key holds it because somebody repeated it.
+    """Whether a key is a secret, and not a word that texts contain by chance.
 
-    "whatever", "not-needed" and "20241022" stand in texts by chance: an answer without them would be another answer,
-    and a body without "assistant" no answer at all. Such words are taken out of errors, and left in answers.
+    Words such as "whatever", "not-needed" and "20241022" occur in answers by chance, and "assistant" is part of every
+    answer's body. Such words are removed from errors but stay in answers.
     """
     words = len(key) <= _MOST_OF_WORDS and all(_WORD.fullmatch(part) for part in re.split("[-_.]", key))
     return len(key) >= MIN_SECRET and not words
 
 
 def hide(text: Text, key: str) -> Text:
-    """The text or bytes without the key; a key of fewer than 8 letters is no secret."""
+    """The text or bytes without the key; a key of fewer than 8 letters is not a secret and stays."""
     if len(key) < MIN_SECRET:
         return text
     return text.replace(key, "***") if isinstance(text, str) else text.replace(key.encode(), b"***")
@@ -297,9 +314,9 @@ def is_openai(base_url: str) -> bool:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host's name is that of this machine, however it is spelled, without asking anybody."""
+    """Whether a host name means this machine, in any spelling, without a look-up."""
     host = host.lower().removesuffix(".")
-    with suppress(OSError):  # 127.1, 0x7f.1, 2130706433: what the system takes for an address
+    with suppress(OSError):  # 127.1, 0x7f.1 and 2130706433 are addresses too
         host = socket.inet_ntoa(socket.inet_aton(host))
     try:
         address = ipaddress.ip_address(host)
@@ -310,16 +327,15 @@ def is_this_machine(host: str) -> bool:
 
 
 def watch_connections(pool: Any, library: str) -> None:
-    """Has a pool of connections ask our streams whether they may be used again: where an answer ended where it said.
+    """Makes a connection pool reuse a connection only if its last answer ended exactly where it said.
 
-    HTTP/1.1 carries nothing that says to which request an answer belongs but their order on a connection: whatever a
-    server sends behind an answer would be taken for the answer to the next request. So the bytes of every answer are
-    followed as they come, and a connection on which a byte came behind the answer, or whose answer has no stated end,
-    is closed.
+    HTTP/1.1 matches answers to requests only by their order on a connection. Extra bytes after an answer would be read
+    as the answer to the next request. So every answer is followed byte by byte, and a connection is closed if a byte
+    comes after the answer, or if the answer has no stated end.
 
     Args:
-        pool: a connection pool of `library`, whose network backend is replaced.
-        library: name of the package, httpcore or one that took its place.
+        pool: a connection pool of `library`; its network backend is replaced.
+        library: name of the package: httpcore or its successor.
     """
     pool._network_backend = _Backend(pool._network_backend, importlib.import_module(library))
 
@@ -341,11 +357,11 @@ class _Backend:
 
 
 class _Stream:
-    """A network stream that knows whether the answer to what was written last has ended, and nothing came behind it."""
+    """A network stream that knows whether the answer to the last request has ended, with nothing after it."""
 
     def __init__(self, stream: Any, errors: Any) -> None:
         self._stream, self._errors = stream, errors
-        self._answer: h11.Connection | None = None  # None: nothing was written, or what came is no answer
+        self._answer: h11.Connection | None = None  # None: nothing was sent, or the reply is not HTTP
         self._has_ended = False
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -364,7 +380,7 @@ class _Stream:
         return _Stream(await self._stream.start_tls(*args, **more), self._errors)
 
     def get_extra_info(self, info: str) -> Any:
-        """As the stream below; one that may not be used again counts as readable, so that the pool closes it."""
+        """As the stream below; a stream that must not be reused counts as readable, so the pool closes it."""
         return (info == "is_readable" and not self._has_ended) or self._stream.get_extra_info(info)
 
     def _ends_with(self, data: bytes) -> bool:
@@ -383,8 +399,7 @@ class _Stream:
         return False
 
     async def _has_more(self) -> bool:
-        """True where another byte has come or the connection has ended. Reads, as TLS may hold bytes that the socket
-        does not show."""
+        """Whether another byte has come or the connection has ended. It must read, since TLS may buffer bytes."""
         try:
             await self._stream.read(1, _LOOK_SECONDS)
         except self._errors.ReadTimeout:
@@ -395,7 +410,7 @@ class _Stream:
 
 
 def _expected_answer() -> h11.Connection:
-    """The client's side of a connection on which a request was sent."""
+    """The client side of a connection after sending a request."""
     connection = h11.Connection(h11.CLIENT)
     connection.send(h11.Request(method="POST", target="/", headers=[("Host", "server")]))
     connection.send(h11.EndOfMessage())

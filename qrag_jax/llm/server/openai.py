@@ -1,8 +1,7 @@
-"""Language models behind any OpenAI-compatible server, through the official client.
+"""Language models on any OpenAI-compatible server, through the official client.
 
-Prompts that begin alike follow one another, so that a server reads the beginning once. A server keeps what a slot of it
-has read, but calls that are made at the same time read the same beginning each for itself. So a worker that was
-answered about one chunk goes on with that chunk, as long as there is more to ask of it.
+Prompts with the same beginning are asked one after another by the same worker. A server caches what it has read in a
+slot, but calls at the same time would each read that beginning again.
 """
 
 import asyncio
@@ -58,10 +57,10 @@ from qrag_jax.types import (
 
 
 def runs_of(prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
-    """Places of neighbours that begin alike, in order.
+    """Groups of neighbouring prompts with the same beginning, as indices in order.
 
-    Neighbours are of one run where they have at least half of the longer one in common, not counting what all prompts
-    of the batch begin with: that alone says nothing about which of them belong together.
+    Neighbours are in one group if they share at least half of the longer one, not counting the beginning that all
+    prompts of the batch share.
     """
     texts = ["\n".join(f"{message.role} {message.content}" for message in prompt) for prompt in prompts]
     if not texts:
@@ -78,7 +77,7 @@ def runs_of(prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
 
 
 def _num_common(one: str, other: str) -> int:
-    """Characters that both begin with; by halves, as texts are compared quickly and characters are not."""
+    """Number of characters that both begin with, by bisection, since comparing texts is faster than characters."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -90,14 +89,14 @@ def _num_common(one: str, other: str) -> int:
 
 
 class Turns:
-    """The prompts of a batch, handed out to several workers: each place once."""
+    """Distributes the prompts of a batch to several workers, each prompt once."""
 
     def __init__(self, prompts: Sequence[Sequence[Message]]) -> None:
-        self._waiting = deque(map(deque, runs_of(prompts)))  # that no worker has begun
+        self._waiting = deque(map(deque, runs_of(prompts)))  # not started
         self._begun: list[deque[int]] = []
 
     def of_worker(self) -> Iterator[int]:
-        """Places for one worker: a run to its end, then the next one; when all are begun, the longest from its end."""
+        """Indices for one worker: groups in order; when all are started, the end of the longest one left."""
         while self._waiting:
             run = self._waiting.popleft()
             self._begun.append(run)
@@ -108,37 +107,38 @@ class Turns:
                 yield longest.pop()
 
 
-_NO_KEY = "no-key"  # what is sent where there is none: many local servers want some
+_NO_KEY = "no-key"  # sent if there is no key, because many local servers need one
 
 
 class OpenAIGenerator:
     """A `TextGenerator` that asks a server over HTTP.
 
-    Retries are the client's own and there are none on top: at most `max_retries` after the first attempt, for broken
-    connections and for status 408, 409, 429 and 5xx, after 0.5 s, 1 s, 2 s ... (8 s at most, up to a quarter less) or
-    what `Retry-After` says (up to 120 s; a longer one ends the call). The deadline is over all of that. An answer that
-    came whole is not asked for again, whatever is wrong with it. Whatever one call meets is the error of that call.
+    Only the client retries: at most `max_retries` times after the first attempt, for broken connections and for status
+    408, 409, 429 and 5xx. It waits 0.5 s, 1 s, 2 s ... (at most 8 s, up to a quarter less), or as `Retry-After` says
+    (up to 120 s; a longer one ends the call). The deadline covers all attempts. A complete answer is not asked again,
+    even if it is wrong. Errors of one call stay in that call.
 
-    What makes every call fail stops the rest of the batch: 401, 404, a redirect, no connection after all attempts, the
-    wrong model, an account without means. Calls in flight end by themselves; those that were not made say why.
+    Some errors stop the rest of the batch: 401, 404, a redirect, no connection after all attempts, the wrong model, an
+    account without credit. Calls in progress finish; the remaining ones report the reason.
 
-    The key is read from the environment at each `generate`, never kept, and taken out of answers and errors, should a
-    server repeat it. A key that is a word (`http.is_secret`) is taken out of errors only: answers hold it by chance,
-    and a warning says so where they do. It goes to `base_url`, whoever that is: name the variable that holds that
-    server's key. Without one "no-key" is sent. What is given here wins over the client's own variables
-    (OPENAI_BASE_URL and the like).
+    The key is read from the environment at each `generate` and never stored. It is removed from answers and errors, in
+    case a server repeats it. A key that is a word (`http.is_secret`) is removed only from errors, because answers
+    contain it by chance; a warning reports that. The key is sent to `base_url`, so name the variable with the key of
+    that server. Without a key, "no-key" is sent. The arguments override the client's own variables (OPENAI_BASE_URL and
+    others).
 
-    Every attempt has a connection of its own, so that no answer can be taken for that to another prompt. Beyond that
-    the protocol binds answers to prompts by nothing: the model's name and the id that a server puts into its answer are
-    kept (`Generation.answered_by`, `answer_id`), and a warning tells of answers that a batch got twice
-    (`answers.num_repeated`). They are not refused: ids are constant at some servers and few at others.
+    Over http every attempt has its own connection; over https one is reused only after an exact answer (see
+    `http.watch_connections`), so no answer can belong to another prompt. The protocol offers no further
+    link between answers and prompts. So the server's model name and id of an answer are kept (`Generation.answered_by`,
+    `answer_id`), and a warning reports answers that occur twice in a batch (`answers.num_repeated`). They are not
+    refused, because some servers use constant or few ids.
 
-    Token counts are the server's. One that tells none counts as 0, with a warning and in `num_uncounted`: a token or
-    dollar budget does not hold there.
+    Token counts come from the server. Missing counts are 0, with a warning and in `num_uncounted`; a budget of tokens
+    or dollars does not hold then.
 
     Attributes:
         num_uncounted: answers so far without token counts.
-        num_repeated: answers so far that repeat the one to another prompt of their batch, id and all.
+        num_repeated: answers so far that repeat, with their id, the answer to another prompt of their batch.
     """
 
     def __init__(
@@ -154,34 +154,34 @@ class OpenAIGenerator:
         check_model: bool = True,
         grammar_field: str | None = None,
     ) -> None:
-        """Asks nobody yet.
+        """Checks the arguments; sends nothing yet.
 
         Args:
-            model: its name at the server.
-            base_url: of the API, mostly with /v1 at its end.
-            key_name: environment variable that holds the key.
-            concurrency: calls at once.
-            deadline: seconds a call, with all its retries, from its first attempt on.
+            model: its name on the server.
+            base_url: address of the API, usually with /v1 at its end.
+            key_name: environment variable with the key.
+            concurrency: calls at the same time.
+            deadline: seconds for a call with all its retries, from its first attempt.
             max_retries: attempts of a call after the first.
-            max_answer_bytes: of one answer with all that is around it; more is an error.
-            check_model: an answer of a model by another name is an error (`answers.is_model`).
-            grammar_field: how the server is told of a grammar: "response_format" (of the protocol, JSON only),
-                "structured_outputs" (vLLM) or "guided" (`guided_json` and its like, older vLLM). None: it takes none.
+            max_answer_bytes: most bytes of a complete response; more is an error.
+            check_model: treat an answer of a model with another name as an error (`answers.is_model`).
+            grammar_field: request field that sends a grammar: "response_format" (of the protocol, JSON only),
+                "structured_outputs" (vLLM) or "guided" (`guided_json` and others, older vLLM). None: no grammars.
 
         Raises:
-            UsageError: names the argument.
+            UsageError: a wrong argument; the message names it.
         """
         if not model:
-            raise UsageError("model: name the model as the server does")
+            raise UsageError("model: is empty; give the server's name of the model")
         check_key_name(key_name)
         if concurrency < 1:
-            raise UsageError(f"concurrency {concurrency}: at least 1 call at once")
+            raise UsageError(f"concurrency {concurrency}: must be at least 1")
         if not 0 < deadline < math.inf:
-            raise UsageError(f"deadline {deadline}: seconds, above 0 and finite")
+            raise UsageError(f"deadline {deadline}: must be a finite number of seconds above 0")
         if max_retries < 0:
-            raise UsageError(f"max_retries {max_retries}: 0 or more")
+            raise UsageError(f"max_retries {max_retries}: must be 0 or more")
         if max_answer_bytes < 1:
-            raise UsageError(f"max_answer_bytes {max_answer_bytes}: at least 1")
+            raise UsageError(f"max_answer_bytes {max_answer_bytes}: must be at least 1")
         if grammar_field is not None and grammar_field not in GRAMMAR_FIELDS:
             raise UsageError(f"grammar_field {grammar_field!r}: choose {', '.join(GRAMMAR_FIELDS)}, or None")
         self._name, self._grammar_field = model, grammar_field
@@ -200,12 +200,12 @@ class OpenAIGenerator:
 
     @property
     def model(self) -> str:
-        """The model's name and the server; that any model may answer, so that a journal keeps these answers apart."""
+        """The model's name and the server, and whether any model may answer; a journal keeps these answers apart."""
         name = self._name if self._check_model else f"{self._name} (or any other)"
         return f"{name} at {self._base_url}"
 
     def takes_grammar(self, grammar: Grammar) -> bool:
-        """True if the server can be told of it; whether it obeys is seen in its answers."""
+        """Whether the grammar can be sent to the server. Only its answers show whether it obeys."""
         is_general = self._grammar_field not in (None, "response_format")
         return is_general or (self._grammar_field is not None and isinstance(grammar, JsonSchema))
 
@@ -214,21 +214,21 @@ class OpenAIGenerator:
     ) -> list[Generation]:
         """Answers every prompt; see `types.TextGenerator`.
 
-        `seed` and `top_p` are sent where the temperature is above 0. OpenAI's own hosts get `max_tokens` as
+        `seed` and `top_p` are sent if the temperature is above 0. OpenAI's own hosts get `max_tokens` as
         max_completion_tokens, the only name that all of its models know; other servers get the older name.
-        Log-probabilities are None where the server tells none. What the protocol does not name (top_k, penalties, a
-        system prompt of the chat template) is as the server has it: two servers need not answer alike.
+        Log-probabilities are None if the server sends none. Settings outside the protocol (top_k, penalties, a system
+        prompt of the chat template) depend on the server, so two servers may answer differently.
 
         Raises:
-            UsageError: `top_k`, which the protocol does not have; a grammar that the server is not told of; a key that
-                cannot be sent; variables of proxies or certificates that cannot be used.
+            UsageError: `top_k`, which the protocol does not have; a grammar that cannot be sent; a key that cannot be
+                sent; variables of proxies or certificates that cannot be used.
         """
         if sampling.top_k:
-            raise UsageError(f"top_k {sampling.top_k}: the OpenAI protocol has none: leave it 0, or use top_p")
+            raise UsageError(f"top_k {sampling.top_k}: the OpenAI protocol has no top_k; leave it 0, or use top_p")
         if sampling.grammar is not None and not self.takes_grammar(sampling.grammar):
             raise UsageError(
-                f"grammar {str(sampling.grammar):.100}: the server is not told of it (grammar_field "
-                f"{self._grammar_field}): choose a field that it reads (response_format is for JSON schemas only)"
+                f"grammar {str(sampling.grammar):.100}: cannot be sent with grammar_field {self._grammar_field}; "
+                "choose a field that the server reads (response_format is for JSON schemas only)"
             )
         key = check_key(os.environ, self._key_name)
         generations: list[Generation] = [Generation("", "error", error="never asked")] * len(prompts)
@@ -252,12 +252,12 @@ class OpenAIGenerator:
         return generations
 
     def _warn(self, uncounted: int, repeated: int, prompts: int) -> None:
-        """What the caller of `generate` has to know of its answers."""
+        """Warns about missing token counts and repeated answers."""
         self.num_uncounted += uncounted
         self.num_repeated += repeated
         if uncounted:
             warnings.warn(
-                f"{self._base_url} tells no token counts ({uncounted} of {prompts} answers): they count as 0, and a "
+                f"{self._base_url} sends no token counts ({uncounted} of {prompts} answers); they count as 0, and a "
                 "budget does not hold",
                 UserWarning,
                 stacklevel=3,
@@ -265,10 +265,10 @@ class OpenAIGenerator:
         if repeated:
             warnings.warn(
                 InputWarning(
-                    f"{self._base_url} answered different prompts by the same answer with the same id ({repeated} of "
-                    f"{prompts} answers): see that no cache or proxy hands out the answers of other prompts",
+                    f"{self._base_url} gave different prompts the same answer with the same id ({repeated} of "
+                    f"{prompts} answers); check that no cache or proxy returns answers of other prompts",
                     remedy=(
-                        "a journal has them already: ask again without it (",
+                        "a journal has stored them, so ask again without it (",
                         Arg("no_journal", True, python="no JournaledGenerator"),
                         "), or with another one",
                     ),
@@ -283,9 +283,9 @@ class OpenAIGenerator:
         key: str | None,
         report: Callable[[tuple[int, Outcome]], None],
     ) -> None:
-        """So many workers as calls at once; each goes on with prompts that begin alike, else takes the next one."""
+        """Runs one worker for each concurrent call. A worker continues with prompts that share a beginning."""
         turns = Turns(prompts)
-        fatal: list[Generation] = []  # why no further call is made
+        fatal: list[Generation] = []  # the reason why no further call is made
 
         async def work(client: openai.AsyncOpenAI) -> None:
             for place in turns.of_worker():
@@ -311,7 +311,7 @@ class OpenAIGenerator:
     async def _ask(
         self, client: openai.AsyncOpenAI, messages: Sequence[Message], sampling: Sampling, has_key: bool
     ) -> Outcome:
-        """One call; what is wrong with it is in the outcome, whatever it is: the other calls go on."""
+        """Makes one call. Any error is in the outcome, and other calls continue."""
         if (reason := _invalid_text(messages)) is not None:
             return failed(reason)
         asked = Asked(self._name, self._base_url, self._key_name, has_key, self._deadline)
@@ -319,8 +319,8 @@ class OpenAIGenerator:
         attempts.set(notes)
         try:
             async with asyncio.timeout(self._deadline):
-                # Not `chat.completions.create`, which walks through each request by the types of all that could be in
-                # it: a third of a call's CPU time.
+                # Not `chat.completions.create`, which checks each request against all its types, for a third of a
+                # call's CPU time.
                 answer = await client.post(
                     "/chat/completions", cast_to=RESPONSE, body=self._request(messages, sampling)
                 )
@@ -329,7 +329,7 @@ class OpenAIGenerator:
             return explain_timeout(asked, notes)
         except openai.OpenAIError as error:
             return explain(error, asked, notes)
-        except Exception as error:  # noqa: BLE001 -- else it would cancel the calls in flight, which are paid for
+        except Exception as error:  # noqa: BLE001 -- else it would cancel the calls in progress, which are paid for
             return explain_other(error, asked, notes)
 
     def _request(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
@@ -352,7 +352,7 @@ class OpenAIGenerator:
 
 
 def _told(grammar: Grammar, field: str | None) -> dict[str, Any]:
-    """What tells a server of a grammar."""
+    """The request fields that send a grammar."""
     match grammar:
         case JsonSchema(text):
             kind, value = "json", json.loads(text)
@@ -366,17 +366,17 @@ def _told(grammar: Grammar, field: str | None) -> dict[str, Any]:
 
 
 def _invalid_text(messages: Sequence[Message]) -> str | None:
-    """Why a conversation cannot be sent: half of a surrogate pair is no text, and has no bytes in UTF-8."""
+    """The reason why a conversation cannot be sent (a lone surrogate has no UTF-8 form), or None."""
     for number, message in enumerate(messages):
         try:
             message.content.encode()
         except UnicodeEncodeError as error:
-            return f"message {number} of the prompt: lone surrogate at character {error.start}: mend the document"
+            return f"message {number} of the prompt: lone surrogate at character {error.start}; fix the document"
     return None
 
 
 def _without_key(outcome: Outcome, key: str | None) -> Outcome:
-    """A key that came in an escaped form, or by way of an exception, is taken out here."""
+    """Removes a key that came in an escaped form or in an exception."""
     if key is None:
         return outcome
     told = ("text", "error", "answered_by", "answer_id") if is_secret(key) else ("error",)
@@ -386,14 +386,14 @@ def _without_key(outcome: Outcome, key: str | None) -> Outcome:
 
 
 def _warn_of_word(key_name: str, key: str | None, answers: Sequence[Generation]) -> None:
-    """Says where answers hold a key that is a word; the word is not repeated."""
+    """Warns if answers contain a key that is a word; the word is not shown."""
     if key is None or len(key) < MIN_SECRET or is_secret(key):
         return
     if number := sum(key in answer.text for answer in answers):
         warnings.warn(
-            f"environment variable {key_name}: the key is a word, and {number} of {len(answers)} answers hold it: it "
-            "stays in them (and in a journal), since texts hold words by chance. If it is a secret, choose one with "
-            "letters and digits",
+            f"environment variable {key_name}: the key is a word, and {number} of {len(answers)} answers contain it. "
+            "It stays in them (and in a journal), since texts contain words by chance; if it is a secret, choose a key "
+            "with letters and digits",
             UserWarning,
             stacklevel=3,
         )

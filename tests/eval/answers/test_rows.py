@@ -160,7 +160,7 @@ def test_what_cannot_be_scored_is_refused_before_the_model_is_asked():
 
 def test_a_generator_that_breaks_its_contract_is_refused():
     half = Generation("so", "error")
-    with pytest.raises(InputError, match="mend the generator"):
+    with pytest.raises(InputError, match="fix the generator"):
         answer_rows(make_task(), READINGS, ScriptedGenerator(lambda prompt: half))
 
 

@@ -144,12 +144,12 @@ def test_a_model_that_breaks_its_contract_is_refused_and_what_it_said_stays(path
         def generate(self, prompts, *, sampling, finished=None):
             return super().generate(prompts, sampling=sampling, finished=finished)[1:]
 
-    with pytest.raises(InputError, match="1 answers to 2 prompts: mend the generator"):
+    with pytest.raises(InputError, match="1 answers to 2 prompts; fix the generator"):
         generate(Forgetful(["a", "b"]), path, "a", "b")
     assert Journal(path).num_answers() == 2
     with pytest.raises(InputError, match="a number that is not finite"):
         generate(ScriptedGenerator([Generation("a", "stop", logprobs=(float("nan"),))]), path, "c")
-    with pytest.raises(UsageError, match="claim_size 0: at least 1 call at a time"):
+    with pytest.raises(UsageError, match="claim_size 0: must be at least 1"):
         JournaledGenerator(parrot(), Journal(path), claim_size=0)
 
 
@@ -270,7 +270,7 @@ def test_who_waits_for_a_process_that_does_not_go_on_is_told(path, monkeypatch):
             stopped.release(key)
             waiting.join(PATIENCE)
     (message,) = [str(warning.message) for warning in caught]
-    assert "journal.sqlite: 1 answers are in flight in other processes" in message and "let it go on" in message
+    assert "journal.sqlite: waiting for 1 answers of other processes" in message and "or end it" in message
 
 
 def test_what_ends_a_batch_ends_it_in_all_its_rounds_and_is_not_stored(path):
@@ -338,6 +338,6 @@ def test_asking_inside_of_finished_for_what_this_batch_has_in_flight_is_refused(
         if place == 0:
             generate(parrot(), path, "d")
 
-    with pytest.raises(UsageError, match="finished: asks for a prompt that its own batch has in flight"):
+    with pytest.raises(UsageError, match="finished: asks a prompt that is in progress in its own batch"):
         generate(parrot(), path, "c", "d", finished=waits_for_itself)
     assert [one.text for one in generate(parrot(), path, "c", "d")] == ["c", "d"]  # nothing stayed claimed

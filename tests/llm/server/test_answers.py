@@ -44,14 +44,14 @@ def test_an_empty_text_that_the_model_ended_is_an_answer():
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ([], "no object"),
-        (None, "no object"),
+        ([], "not a JSON object"),
+        (None, "not a JSON object"),
         ({"error": {"message": "upstream is gone"}, **good_answer(0)}, "upstream is gone"),
         ({**good_answer(0), "choices": None}, "no choices"),
         ({**good_answer(0), "choices": ["text"]}, "no choices"),
         (_with_choice(finish_reason=None), "finish_reason 'None'"),
         (_with_choice(finish_reason="tool_calls"), "finish_reason 'tool_calls'"),
-        (_with_choice(finish_reason=["stop"]), "did not end"),
+        (_with_choice(finish_reason=["stop"]), "ended in an unknown way"),
         (_with_choice(finish_reason="content_filter"), "content filter"),
         (_with_choice(message=None), "no text"),
         (_with_choice(message={"content": None}), "no text"),
@@ -75,7 +75,7 @@ def test_tokens_of_a_failed_call_are_counted():
 
 @pytest.mark.parametrize("body", [b"", b"<html></html>", b'{"choices": [', b"[" * 100_000, b"\xff\xfe{"])
 def test_what_is_no_json_is_an_error(body):
-    assert "no whole JSON" in read_answer(body, model=MODEL, check_model=True).generation.error
+    assert "not complete JSON" in read_answer(body, model=MODEL, check_model=True).generation.error
 
 
 @pytest.mark.parametrize(

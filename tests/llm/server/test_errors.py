@@ -19,10 +19,10 @@ def _error(misbehave, **settings):
     ("number", "words"),
     [
         (400, "HTTP 400 (1 attempt): 'no [Bearer no-key]': the server refuses this call"),
-        (403, "this key may not do that"),
+        (403, "no permission"),
         (408, "the server failed or is too busy"),
         (413, "the server refuses this call"),
-        (429, "the server's limit: lower the concurrency"),
+        (429, "the server's rate limit; lower the concurrency"),
         (503, "the server failed or is too busy"),
     ],
 )
@@ -49,7 +49,7 @@ def test_a_prompt_beyond_the_window_in_the_words_of_several_servers(misbehave):
         (b'{"error": "model not loaded"}', "'model not loaded'"),
         (b'{"detail": "not so"}', "'not so'"),
         (b"<html>\n<h1>Bad gateway</h1>", "'<html> <h1>Bad gateway</h1>'"),
-        (b"", "'no reason told'"),
+        (b"", "'no reason given'"),
     ],
 )
 def test_the_words_of_the_server_are_quoted_from_any_usual_form(content, words):

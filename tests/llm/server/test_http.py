@@ -32,13 +32,13 @@ def test_addresses(url, checked):
     ],
 )
 def test_what_is_no_address(url):
-    with pytest.raises(UsageError, match="base_url .* is no address"):
+    with pytest.raises(UsageError, match="base_url .* is not"):
         check_base_url(url)
 
 
 @pytest.mark.parametrize("url", ["http://host/a b", "http://host/\n", "http://höst/v1"])
 def test_letters_that_no_address_has(url):
-    with pytest.raises(UsageError, match="is no address of a server"):
+    with pytest.raises(UsageError, match="is not the address of a server"):
         check_base_url(url)
 
 
@@ -117,5 +117,5 @@ def test_other_spellings_of_this_machine(host):
 
 @pytest.mark.parametrize("host", ["256.1.1.1", "[v1.x]"])
 def test_hosts_that_are_none_are_no_fault_of_proxies(host):
-    with pytest.raises(UsageError, match="base_url .* is no address of a server"):
+    with pytest.raises(UsageError, match="base_url .* is not the address of a server"):
         check_base_url(f"http://{host}:8080/v1")

@@ -206,7 +206,7 @@ def test_names_of_models_tell_how_they_are_kept(tmp_path):
                      "file": "file-float32"}  # fmt: skip
     assert LocalGenerator(path, dtype="bfloat16").model.split(":")[2] == "bfloat16"
     assert LocalGenerator(path).model.split(":")[2] == ("file-float32" if best_storage(path) == "file" else "float32")
-    with pytest.raises(UsageError, match="storage int8: this decoder is loaded already, as float32; leave it out"):
+    with pytest.raises(UsageError, match="storage int8: this decoder is already loaded as float32; leave storage out"):
         LocalGenerator(load_decoder(path), storage="int8")
 
 
