@@ -18,7 +18,7 @@ TEST_ENV = HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu PYTHONDONTWRITEBYTECODE=
 # Two at a time; whoever is done takes tests from the other.
 PYTEST = -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-slow test-all trust oracle lint format clean
+.PHONY: help demo test test-slow test-all trust oracle lint words format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -28,7 +28,7 @@ help:
 	@echo "make test-all  run every test, property tests with all of their examples, tests of trust with a tenth of theirs"
 	@echo "make trust     attack at full size and write what came into docs/reliability.md, about an hour (GGUF=FILE)"
 	@echo "make oracle    compare with torch, sentence-transformers, rlax, ir_measures and others, in .venv-oracle"
-	@echo "make lint      ruff, pyright, import-linter; 'make format' mends what ruff can"
+	@echo "make lint      ruff, pyright, import-linter, spelling and links; 'make format' fixes what ruff can"
 	@echo "make clean     remove both environments and what tests have compiled"
 
 demo: .venv/.ready
@@ -55,11 +55,16 @@ trust: .venv/.ready
 oracle: .venv-oracle/.ready
 	$(TEST_ENV) QRAG_FAST_COMPILE=0 .venv-oracle/bin/python $(PYTEST) -m oracle $(ARGS)
 
-lint: .venv/.ready
+lint: words
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports
 	.venv/bin/pyright
+
+# Spelling, and links in Markdown to files and headings.
+words: .venv/.ready
+	.venv/bin/codespell
+	.venv/bin/md-dead-link-check
 
 format: .venv/.ready
 	.venv/bin/ruff check --fix .

@@ -57,8 +57,8 @@ def requirement_names(requirements: list[str]) -> set[str]:
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     imported = {DISTRIBUTION.get(name, name) for name in imported_packages()} | FOUND_BY_NAME
     extras = PROJECT["optional-dependencies"]
-    # Imported in a child alone, and where a matrix in blocks is multiplied.
-    optional = requirement_names(extras["documents"]) | requirement_names(extras["cpu"])
+    # Imported in a child alone, where a matrix in blocks is multiplied, and for plots and event files.
+    optional = set().union(*(requirement_names(extras[name]) for name in ("documents", "cpu", "train")))
     assert imported | IMPORTED_BY_OTHERS == requirement_names(PROJECT["dependencies"]) | optional
     assert optional <= requirement_names(extras["dev"])
 
@@ -78,6 +78,7 @@ def test_version_and_entry_point():
     assert re.fullmatch(r"\d+\.\d+\.\d+(a\d+)?", qrag_jax.__version__)
     assert PROJECT["scripts"] == {"qrag": "qrag_jax.cli.main:main"}
     assert f"## {qrag_jax.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {qrag_jax.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 @pytest.mark.slow

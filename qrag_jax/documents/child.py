@@ -6,7 +6,6 @@ of its libraries, no connection and no process, and a failure affects only this 
 
 import json
 import os
-import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,11 +30,11 @@ def main() -> None:
     read = reader(kind, encoding)
     raw = sys.stdin.buffer.read()
     out = sys.stdout
-    _limit()
+    unlimited = _limit()
     sys.addaudithook(_refuse)
     try:
         found = read(raw)
-        answer = {"text": found.text, "pages": found.pages, "left_out": found.left_out}
+        answer = {"text": found.text, "pages": found.pages, "left_out": found.left_out, "unlimited": unlimited}
         content = json.dumps(answer)
     except InputError as error:
         content = json.dumps({"refused": str(error)})
@@ -56,20 +55,26 @@ def reader(kind: str, encoding: str) -> Callable[[bytes], Converted]:
     return FILE_READERS.load(kind).load(encoding)
 
 
-def _limit() -> None:
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+def _limit() -> list[str]:
+    """Sets the limits; returns what this system cannot limit."""
+    try:
+        import resource  # here: not every system has it
+    except ImportError:
+        return ["memory", "CPU time"]
     spent = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(spent.ru_utime + spent.ru_stime) + 1 + SECONDS
-    for what, most in (
-        (resource.RLIMIT_AS, used + MEMORY),
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0),
-    ):
+    limits = {resource.RLIMIT_CPU: seconds, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
+    try:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        limits[resource.RLIMIT_AS] = used + MEMORY
+    except OSError:  # no Linux: how much address space is taken is not known
+        pass
+    for what, most in limits.items():
         allowed = resource.getrlimit(what)[1]
         hard = most + (what == resource.RLIMIT_CPU)  # SIGXCPU comes a second before SIGKILL
         hard = hard if allowed == resource.RLIM_INFINITY else min(hard, allowed)
         resource.setrlimit(what, (min(most, hard), hard))
+    return [] if resource.RLIMIT_AS in limits else ["memory"]
 
 
 def _refuse(event: str, arguments: tuple) -> None:

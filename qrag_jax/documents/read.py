@@ -9,9 +9,11 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import cast
 
 from qrag_jax.documents import kinds
@@ -85,8 +87,19 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
         ) from error
     if "refused" in answer:
         raise InputError(answer["refused"], file=name)
+    if answer["unlimited"]:
+        _warn_of_no_limits(" and ".join(answer["unlimited"]))
     pages = answer["pages"]
     return Converted(answer["text"], None if pages is None else tuple(pages), tuple(answer["left_out"]))
+
+
+@cache
+def _warn_of_no_limits(what: str) -> None:
+    warnings.warn(
+        f"this system cannot limit the {what} of the process that reads a PDF, HTML, DOCX or EPUB file: read only "
+        "files that you trust",
+        stacklevel=4,
+    )
 
 
 def _environment() -> dict[str, str]:

@@ -6,7 +6,6 @@ without locks, or one shared with other machines, which its locks may not reach.
 """
 
 import errno
-import fcntl
 import json
 import os
 import platform
@@ -18,6 +17,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
 
+from qrag_jax.files.file_lock import is_running, lock_file, unlock_file
 from qrag_jax.types import UsageError
 
 LOCK = ".qrag.lock"
@@ -191,7 +191,7 @@ def _claim(path: Path, handle: int, is_new: bool) -> None:
             f"{path.parent}: {path} says that {holder or 'another process'} is at work here, but this machine cannot "
             "check whether it still is; if it has ended, delete that file"
         )
-    if not is_locked and _start_of(holder.pid) == holder.started:
+    if not is_locked and _is_alive(holder):
         raise _in_use(path, holder)
 
 
@@ -212,14 +212,13 @@ def _wait_for_record(handle: int) -> None:
 def _flock(handle: int) -> bool:
     """Locks a file; False where its file system has no such locks. BlockingIOError: another holds it."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock_file(handle)
     except BlockingIOError:
         raise
     except OSError as error:
         if error.errno not in _NO_FLOCK:
             raise
         return False
-    return True
 
 
 def _release(path: Path, handle: int) -> None:
@@ -228,7 +227,7 @@ def _release(path: Path, handle: int) -> None:
         if _is_at(path, handle):
             path.unlink(missing_ok=True)
         with suppress(OSError):  # a forked child has the file open too; where there are no locks this fails
-            fcntl.flock(handle, fcntl.LOCK_UN)
+            unlock_file(handle)
     finally:
         os.close(handle)
 
@@ -277,12 +276,18 @@ def _namespace() -> str:
         return ""
 
 
+def _is_alive(holder: Holder) -> bool:
+    """Whether the process of a holder on this machine still runs; without /proc, whether one with its number does."""
+    started = _start_of(holder.pid)
+    return started is not None and (started == holder.started or "" in (started, holder.started))
+
+
 def _start_of(pid: int) -> str | None:
-    """When a process started, in ticks since the machine did; None where there is no such process."""
+    """When a process started, in ticks since the machine did; "" without /proc; None where there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return None
+        return "" if not os.path.exists("/proc/self/stat") and is_running(pid) else None
     return stat.rpartition(")")[2].split()[19]  # its name, in brackets, may hold anything
 
 

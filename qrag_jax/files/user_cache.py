@@ -6,6 +6,7 @@ it. Its name depends on the versions of JAX and Python and on the processor.
 
 import hashlib
 import os
+import platform
 import stat
 import sys
 import zlib
@@ -73,7 +74,7 @@ def _made_for() -> str:
     except OSError:
         lines = []
     processor = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    digest = hashlib.sha256("\0".join((sys.version, processor)).encode()).hexdigest()[:12]
+    digest = hashlib.sha256("\0".join((sys.version, platform.machine(), processor)).encode()).hexdigest()[:12]
     return f"jax-{version('jax')}-{version('jaxlib')}-{digest}"
 
 

@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -193,7 +194,10 @@ print(sorted({module.partition(".")[0] for module in sys.modules} & {"jax", "jax
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("path", ["story.txt/page.html", "/proc/page.html"])
+PROC = pytest.mark.skipif(not os.path.ismount("/proc"), reason="a container may have an empty folder there")
+
+
+@pytest.mark.parametrize("path", ["story.txt/page.html", pytest.param("/proc/page.html", marks=PROC)])
 def test_a_page_that_cannot_be_written_is_refused_before_any_chunk(chunk, files, path):
     code, out, err = chunk("story.txt", "--html", path)
     assert (code, out) == (2, "")

@@ -70,10 +70,11 @@ def test_places_that_no_folder_can_take(tmp_path):
         "full": "full: is not empty; give a folder",
         "full/mine": "mine: is a file",
         "link": "link: is a link; give its target",
-        "/proc": "/proc: is ",
         "new": r"\.export-new: is a link, but its name is needed; remove it",
         "full/mine/new": "cannot be made|is a file|Not a directory",
     }
+    if os.path.ismount("/proc"):  # a container may have an empty folder there
+        refusals["/proc"] = "/proc: is "
     for name, message in refusals.items():
         with pytest.raises(UsageError, match=message):
             write(tmp_path / name)

@@ -5,7 +5,6 @@ call while it makes it, so no other process makes the same call. Claims of a kil
 shared memory and the locks need a local disk, not a network disk.
 """
 
-import fcntl
 import glob
 import hashlib
 import json
@@ -19,6 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 
+from qrag_jax.files.file_lock import is_running, lock_file
 from qrag_jax.files.sqlite import MAKING, Kind, identity, remove
 from qrag_jax.types import Generation, InputError, UsageError
 
@@ -211,9 +211,9 @@ def _lock_of_makers(path: Path) -> Iterator[None]:
     """Lets one process at a time create files here, and removes unfinished files of killed processes."""
     handle = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        for left in path.parent.glob(f"{glob.escape(MAKING.format(path.name))}*"):
-            left.unlink(missing_ok=True)
+        if lock_file(handle, wait=True):
+            for left in path.parent.glob(f"{glob.escape(MAKING.format(path.name))}*"):
+                left.unlink(missing_ok=True)
         yield
     finally:
         os.close(handle)
@@ -311,7 +311,8 @@ class Owner:
     def _take(self, path: Path) -> bool:
         """Creates the file; False if another owner removed it as the unfinished file of a killed process."""
         self._handle, beside = tempfile.mkstemp(dir=path.parent, prefix=_begun(path))
-        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        if not lock_file(self._handle, wait=True):
+            os.write(self._handle, str(os.getpid()).encode())
         try:
             os.rename(beside, self._path)  # locked first: an unlocked file means that its owner is dead
         except FileNotFoundError:
@@ -345,13 +346,20 @@ def _is_held(own: Path) -> bool:
     except OSError as error:  # a link or a folder
         raise InputError(f"{own}: cannot be opened ({error.strerror}); remove it") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not lock_file(handle) and _names_a_process(handle):
+            return True
         _remove(own)
     except BlockingIOError:
         return True
     finally:
         os.close(handle)
     return False
+
+
+def _names_a_process(handle: int) -> bool:
+    """Whether a file holds the number of a process that runs, as owners write it where the system has no locks."""
+    content = os.pread(handle, 32, 0)
+    return content.isdigit() and is_running(int(content))
 
 
 def remove_dead(path: Path) -> None:

@@ -132,7 +132,8 @@ def params_from_rows(
 
     params: dict[str, Any] = {}
     present = [row for row in rows if row.name in tensors]
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with ThreadPoolExecutor(allowed) as pool:
         for row, (leaf, problem) in zip(present, pool.map(read, present), strict=True):
             if problem:
                 problems.append(problem)

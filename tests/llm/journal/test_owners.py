@@ -76,7 +76,7 @@ def test_one_whose_beginning_is_taken_for_that_of_a_dead_one_begins_again(tmp_pa
         lock(handle, how)
 
     seen = []
-    with mock.patch("qrag_jax.llm.journal.journal_file.fcntl.flock", late):
+    with mock.patch("fcntl.flock", late):
         owner = Owner(path)
     assert is_alive(path, owner.name) and files(tmp_path) == [f"journal.owner-{owner.name}"]
 
