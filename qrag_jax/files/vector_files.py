@@ -111,15 +111,20 @@ def _list_column(path: Path, column: str | None) -> np.ndarray:
     if isinstance(data, pa.ChunkedArray):  # combine_chunks of an empty or very large column
         data = pa.concat_arrays(data.chunks) if data.num_chunks else pa.array([], type=table.schema.field(name).type)
     if data.null_count:
-        raise InputError(f"row {data.is_null().to_pylist().index(True)} of column {name!r} is null", file=path)
+        raise InputError(
+            f"row {data.is_null().to_pylist().index(True)} of column {name!r} is null; fill it or remove the row",
+            file=path,
+        )
     lengths = np.asarray(data.value_lengths()) if len(data) else np.zeros(0, np.int64)
     if len(lengths) and (lengths != lengths[0]).any():
         row = int(np.flatnonzero(lengths != lengths[0])[0])
-        raise InputError(f"row {row} has {lengths[row]} numbers, row 0 has {lengths[0]}", file=path)
+        raise InputError(
+            f"row {row} has {lengths[row]} numbers, row 0 has {lengths[0]}; make all rows equally long", file=path
+        )
     values = data.flatten()
     if values.null_count:
         row = values.is_null().to_pylist().index(True) // max(int(lengths[0]), 1)
-        raise InputError(f"row {row} of column {name!r} contains a null", file=path)
+        raise InputError(f"row {row} of column {name!r} contains a null; fill it or remove the row", file=path)
     return values.to_numpy(zero_copy_only=False).reshape(len(data), -1 if len(data) else 0)
 
 

@@ -84,7 +84,7 @@ def index_settings(
     """
     has_levels = run is None and chunking.strategy in CHUNKERS.choices("levels")
     if parents is not None and not has_levels:
-        raise UsageError(f"parents {parents}: only strategy levels has parents; choose that strategy")
+        raise UsageError(f"parents {parents}: only strategy levels has parents; choose that, or leave parents out")
     if compressor is not None and parents != "compressor":
         raise UsageError(f"compressor {compressor}: needs parents compressor; choose that, or leave compressor out")
     by_tagger = run is None and points_of(chunking) == "tagger"

@@ -111,7 +111,7 @@ class IndexSettings:
 
     def __post_init__(self) -> None:
         if self.tagger is not None and (self.chunking is None or points_of(self.chunking) != "tagger"):
-            raise UsageError("index: has a tagger, and no points by tagger; set both or neither")
+            raise UsageError("index: a tagger needs points by tagger, and these need a tagger; set both or neither")
         if self.parents is not None and not self.has_levels:
             raise UsageError("index: has parents, but no levels; choose strategy levels, or leave parents out")
 

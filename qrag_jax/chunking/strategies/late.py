@@ -217,12 +217,12 @@ def _read(text: str, window: Window, embed_tokens: EmbedTokens, dim: int) -> tup
             f"[n, {dim}] and [n, 2]"
         )
     if not np.isfinite(vectors).all():
-        raise InputError(f"{where}: a token vector is not finite")
+        raise InputError(f"{where}: a token vector is not finite; fix the embedder")
     size = window.end - window.start
     if len(offsets) and (offsets.min() < 0 or offsets.max() > size or (offsets[:, 0] > offsets[:, 1]).any()):
-        raise InputError(f"{where}: token offsets are not half-open spans of its {size} characters")
+        raise InputError(f"{where}: token offsets are not half-open spans of its {size} characters; fix the embedder")
     if (np.diff(offsets, axis=0) < 0).any():
-        raise InputError(f"{where}: tokens are not in the order of the text")
+        raise InputError(f"{where}: tokens are not in the order of the text; fix the embedder")
     offsets = offsets + window.start
     taken = (offsets[:, 1] > offsets[:, 0]) & (offsets[:, 1] > window.after) & (offsets[:, 1] <= window.until)
     return vectors[taken], offsets[taken]

@@ -78,7 +78,9 @@ def decoded(raw: bytes, encoding: str = "utf-8") -> tuple[str, int]:
         num_wrong = text.count("\ufffd")
         if num_wrong > _MAX_WRONG * len(text):
             place = getattr(error, "start", 0)
-            raise InputError(f"an HTML page that is not {name} at byte {place} and others; save it as UTF-8") from error
+            raise InputError(
+                f"an HTML page that is not {name} at byte {place} and elsewhere; save it as UTF-8"
+            ) from error
         return text, num_wrong
 
 
