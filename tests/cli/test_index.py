@@ -83,7 +83,7 @@ def test_runs_on_one_encoder_share_an_index_and_others_are_refused(index, save_u
         index_method(settings)
     assert len(index_method(settings, "moved").retrieve(question, corpus, 2)) == 2
     code, _, err = index("build", "i", "notes", "--strategy", "fixed")
-    assert code == 2 and "i: was made with the sentences of a run (--retriever), and --strategy fixed" in err
+    assert code == 2 and "i: was made with the sentences of a run (--retriever), not with --strategy fixed" in err
 
 
 def test_half_an_index_is_not_taken_for_files(index, encoder, capsys):
