@@ -27,8 +27,7 @@ vectors. Methods: `trained`; `untrained`, the same search without training; `sin
 The output is a table of exact match and F1 of facts with 95% intervals, one row for each method, protocol and length.
 --json writes the rows; --per_query writes one line for each question with the chosen chunks and their Q values.
 
-With --answers a language model answers every question from the chunks that a method chose, in document order. The
-answers are scored in addition to the facts.
+With --answers a language model also answers every question from the chunks that a method chose, in document order.
 """
 _DETAILS = f"""\
 A method picks --num_steps chunks; the protocol says how many of them count. `fixed`: all. `threshold`: those before the
@@ -53,7 +52,7 @@ examples:
 _FLAGS = f"""\
 run
 |! --babi FILE             bAbI questions (.txt, .txt.gz), hidden in the haystack
-|! --jsonl FILE            your own questions, lines of {{"question": ..., "chunks": [...], "gold": [...]}}
+|! --jsonl FILE            your questions, lines {{"question": ..., "chunks": [...], "gold": [...]}}
 |! --hotpot FILE           HotpotQA (distractor) as .json, .jsonl[.gz], .parquet, ...
 |! --musique FILE          MuSiQue
 |! --2wiki FILE            2WikiMultihopQA
@@ -76,8 +75,7 @@ run
 --per_query OUT.jsonl      write one line for each question: chosen chunks and Q values
 --follow_links --max_input_gb --no_compile_cache
 answers:
---answers [OUT.jsonl]      also answer the questions with a language model and score the answers; with a file, write one
-                           line for each answer
+--answers [OUT.jsonl]      also score answers by a language model; with a file, write one line for each answer
 . --answer_measures M,M,...  measures of answers, from {", ".join(ANSWER_MEASURES)} (default: em and f1;
                            with --babi also babilong)
 . --judges M,M,...         models for the measures claims and judge, as for --llm_model; each has its own budget

@@ -57,10 +57,14 @@ Each document is written as soon as it is ready, so an interrupted command conti
 unreadable folder removes nothing. Files that cannot be read are recorded, reported, and tried again when their bytes
 change. If a file becomes empty or unreadable, its document stays; this command and `info` report it with the reason.
 
-With --strategy levels the index stores trees with named levels: document, section, subsection, paragraph, sentence.
-With
---sizes the levels are spans of N tokens (docs/how_to/levels.md). `qrag ask INDEX QUESTION --levels section:paragraph`
-searches some of them. --points, --sizes and --parents imply --strategy levels, unless you name another strategy.
+With --strategy levels the index stores trees with named levels: document, section, subsection, paragraph, sentence;
+with --sizes the levels are spans of N tokens (docs/how_to/levels.md). `qrag ask INDEX QUESTION --levels
+section:paragraph` searches some of them. --points, --sizes and --parents imply --strategy levels, unless you
+name another strategy.
+
+--parents says how a section is scored. best_child: by its best leaf, without a vector of its own. The others make a
+vector: mean of its children; windows of its text, read in windows; direct of as much text as the encoder reads;
+compressor by a network that reads its children (--compressor).
 
 Chunks get notes from other chunks (docs/how_to/notes.md): sentences that name the topic of a chunk, which help `qrag
 find` and `qrag ask` find it. Notes are made from all documents together, whenever those change. With --notes llm a
@@ -89,9 +93,7 @@ paths [PATHS ...]     files or folders
 --strategy
 --max_tokens N        most tokens of a chunk (default: 200; none with --sizes; not with a run)
 . --points --tagger --sizes
---parents             for levels: how a section gets its score or vector: best_child (the score of its best leaf, no
-                      vector), mean (of its children), windows (of its text in windows), direct (of as much text as the
-                      encoder reads), compressor (a network that reads its children) (default: best_child)
+--parents             for levels: how a section is scored, by its best leaf or by a vector (default: best_child)
 . --compressor RUN    run folder of `qrag train compressor`, for --parents compressor
 --notes               build, add: who writes the notes; another choice writes all notes again (default: as in the index;
                       mentions for a new one, or none with a run or levels)
