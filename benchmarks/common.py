@@ -1,6 +1,7 @@
 """What benchmarks share: their command line, the machine, Markdown, times, processes, models, and runs of `qrag`."""
 
 import argparse
+import gzip
 import importlib.metadata
 import json
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qrag_jax.eval.tables import share
+from qrag_jax.files.whole_file import write_whole
 
 if TYPE_CHECKING:  # jax takes seconds to load, and engines of others do without it
     from qrag_jax.models.encoder.embedder import TextEmbedder
@@ -23,7 +25,6 @@ if TYPE_CHECKING:  # jax takes seconds to load, and engines of others do without
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = ROOT / "configs" / "qrag"
-RESULTS = Path(__file__).parent / "results"
 CORES = len(os.sched_getaffinity(0))
 MODEL_HELP = "a file that load_decoder reads, or NAME@URL of a server"
 _DEADLINE = 900.0  # seconds of a call: those of two cores take their time
@@ -106,8 +107,16 @@ def write(folder: Path, name: str, result: dict, report: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a file keeps; nothing where there is none."""
-    return json.loads(path.read_text()) if path.exists() else {}
+    """The object in a .json or .json.gz file; empty if there is no file."""
+    if not path.exists():
+        return {}
+    content = path.read_bytes()
+    return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes an object as JSON into a .json.gz, the same bytes for the same object: rows stay small in git."""
+    write_whole(path, gzip.compress(json.dumps(value, allow_nan=False).encode(), mtime=0))
 
 
 # --- times and processes ---------------------------------------------------------------------------------------------
@@ -138,14 +147,19 @@ def peak_mib() -> float:
     return int(found[1]) / 1024
 
 
-def start_python(script: Path, flags: Sequence[str], allocator: str) -> subprocess.Popen[str]:
-    """A script in a new process: offline, CPU only, all cores, the allocator as asked (it reads this once)."""
+def start_python(module: str, flags: Sequence[str], allocator: str) -> subprocess.Popen[str]:
+    """A module in a new process: offline, CPU only, all cores, the allocator as asked (it reads this once)."""
     env = os.environ | {"HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": str(CORES)}
     env.pop("GLIBC_TUNABLES", None)
     if allocator == "tuned":
         env["GLIBC_TUNABLES"] = makefile_tunables()
     return subprocess.Popen(
-        [sys.executable, str(script), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        [sys.executable, "-m", module, *flags],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=env,
+        cwd=ROOT,
     )
 
 
@@ -158,9 +172,9 @@ def makefile_tunables() -> str:
 class EngineProcess:
     """One engine in its process: a line for a command, a line of JSON for what comes back."""
 
-    def __init__(self, engine: str, script: Path, flags: Sequence[str], allocator: str) -> None:
+    def __init__(self, engine: str, module: str, flags: Sequence[str], allocator: str) -> None:
         self.engine = engine
-        self._process = start_python(script, flags, allocator)
+        self._process = start_python(module, flags, allocator)
 
     def ask(self, command: str) -> Any:
         """Sends a command and waits; ends the script where the process has ended."""

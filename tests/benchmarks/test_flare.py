@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from benchmarks.flare import ActiveConfig, retrieve_actively
+from benchmarks.sqrag.flare import ActiveConfig, retrieve_actively
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.search.context.pack import Context, Passage
 from qrag_jax.types import Generation, InputError

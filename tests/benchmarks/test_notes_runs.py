@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from support.passages import count
 
-from benchmarks.notes_runs import evidence_recall, nearest_chunks, score_run
+from benchmarks.sqrag.notes_runs import evidence_recall, nearest_chunks, score_run
 from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.sentences import split_sentences

@@ -170,7 +170,7 @@ def test_every_protocol_and_beam_of_a_published_set(run, sets, tmp_path, capsys)
         (measure, protocol, *pair) for measure in ("fact_em", "fact_f1") for protocol in protocols
         for pair in (("trained", "bm25"), ("beam 2", "trained"))
     )  # fmt: skip
-    assert sorted(p.name for p in (stopping / "hotpot test_5").iterdir()) == [
+    assert sorted(p.name for p in (stopping / "hotpot_test_5").iterdir()) == [
         "stopping.json", "stopping.md", "stopping.png"
     ]  # fmt: skip
     assert "test: 4 questions" in captured.err and "1 (no gold paragraph)" in captured.err

@@ -363,6 +363,6 @@ def _write_stopping(task: Task, picker: Picker, options: Options, note: Callable
         return
     picked, gold = pick_all(picker, contexts, options.num_steps)
     analysis = analyse(picked.chosen, picked.scores, gold, sizes[full])
-    folder = Path(str(options.stopping)) / f"{task.name}_{contexts.chunks.shape[1]}"
+    folder = Path(str(options.stopping)) / f"{task.name}_{contexts.chunks.shape[1]}".replace(" ", "_")
     write_stopping(folder, analysis, title=f"{task.name}, {contexts.chunks.shape[1]:,} chunks: when to stop")
     note(f"wrote {folder}")

