@@ -1,12 +1,12 @@
 """Is search right at once? The right file first, or among three, for questions about folders of real documents.
 
-    python -m benchmarks.search.own_documents COLLECTION benchmarks/own_documents/NAME.jsonl
+    python -m benchmarks.search.own_documents COLLECTION benchmarks/search/questions/NAME.jsonl
     python -m benchmarks.search.own_documents COLLECTION QUESTIONS --retrievers hybrid --run RUN --llamaindex PYTHON
     python -m benchmarks.search.own_documents COLLECTION QUESTIONS --model FOLDER --corpus OUT  # another encoder, kept
     python -m benchmarks.search.own_documents COLLECTION --training LINES.jsonl  # what RUN can be trained on, see below
-    python -m benchmarks.search.own_documents --table benchmarks/search/results/own_documents*.json
+    python -m benchmarks.search.own_documents --table benchmarks/search/results/own_documents/*.json
 
-`own_documents/collections.json` says where the collections come from: repository, commit, folders, which stand side by
+`questions/collections.json` says where the collections come from: repository, commit, folders, which stand side by
 side in COLLECTION (a single one is COLLECTION itself). The questions were written and committed before anything was
 searched: {"question", "files", "quote"}. Any of `files` answers; `quote` is the place of a proof in one of them and the
 sha256 of its text, which is checked, so that another version of the documents is refused. fastapi, handbook and
@@ -273,7 +273,7 @@ def main() -> None:
         print(f"{len(lines)} lines in {args.training}")
         return
     if args.questions is None:
-        raise SystemExit("name the questions: benchmarks/own_documents/NAME.jsonl")
+        raise SystemExit("name the questions: benchmarks/search/questions/NAME.jsonl")
     questions = take_half(read_questions(args.questions, args.collection), args.half)
     chunking = replace(DEFAULT_CHUNKING, strategy=args.strategy, max_tokens=args.max_tokens)
 

@@ -2,7 +2,7 @@
 
     nice python -m benchmarks.search.sentences COLLECTIONS SQUAD --cache FOLDER     # 20 minutes on 2 busy cores, then 2
 
-COLLECTIONS holds a folder for every name of own_documents/collections.json, as own_documents.py takes it; SQUAD is the
+COLLECTIONS holds a folder for every name of questions/collections.json, as own_documents.py takes it; SQUAD is the
 folder of articles.jsonl.gz, of which every third article is taken, and 300 questions of these. What is a constant was
 chosen on fastapi, handbook and prometheus; the other sets report.
 
