@@ -65,7 +65,7 @@ PYTHON_SHRUNK = {
 # Lines that another test runs in full, or that need what no test has; each with who does.
 ELSEWHERE = {
     "qrag demo --smoke": "tests/cli/test_demo.py",
-    "qrag study configs/study/paper.yaml data=DATA --out runs/paper": "benchmarks/results/study (45 minutes)",
+    "qrag study configs/study/paper.yaml data=DATA --out runs/paper": "45 minutes",
     "qrag train --config_path run.yaml --out runs/rl init=runs/big/step_300": "tests/train/test_warm_start.py",
     "qrag ask book.txt 'Who has the map?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model NAME --json": (
         "tests/cli/test_ask.py, with a server"

@@ -39,7 +39,7 @@ class MentionsConfig:
         max_naming: a name in more chunks than this is a common word and left out.
         max_introduced: a name that a document introduces must be in at most this many of its chunks. 0, the default,
             leaves such names out: where one chunk answers, they cost more than they find
-            (`benchmarks/notes.py --only harm`).
+            (`benchmarks/sqrag/notes.py --only harm`).
         max_chars: a longer sentence (a table, a list of names) is not a note.
     """
 

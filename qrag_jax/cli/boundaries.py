@@ -39,7 +39,7 @@ because all documents begin there.
 
 {BOUNDARY_SOURCES.help()}
 All rows use the same documents, so no threshold is fitted here. The defaults were chosen on other documents
-(benchmarks/results/points.md); choose yours on documents that you do not score.
+(benchmarks/hichunk/results/points.md); choose yours on documents that you do not score.
 
 {llm_flags.POINTS_HELP}
 {llm_flags.HELP}"""

@@ -9,7 +9,7 @@ from qrag_jax.types import Document, Embed, Sentence, UsageError
 
 _MAX_PASSAGES = 5  # only sentences of the best passages are considered
 # Least score of a further quote, as a share of the best one. This gives two quotes for a question, which contain the
-# answer nearly as often as three do (benchmarks/results/sentences.md).
+# answer nearly as often as three do (benchmarks/search/results/sentences.md).
 _SHARE_OF_BEST = 0.8
 
 

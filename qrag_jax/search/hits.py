@@ -12,7 +12,7 @@ def make_hits(question: str, corpus: Corpus, ranked: Ranked, positions: Sequence
     """Turns the nodes of a ranking into hits, in its order.
 
     The best sentence of a passage is found by words, without an encoder: vectors find the right one no more often
-    (`benchmarks/results/sentences.md`).
+    (`benchmarks/search/results/sentences.md`).
 
     Args:
         question: what was asked.

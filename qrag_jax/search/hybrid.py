@@ -15,7 +15,7 @@ from qrag_jax.search.dense import rounded
 from qrag_jax.types import Embed, Note, UsageError
 
 _RANK_CONSTANT = 60.0
-WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/results/own_documents
+WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/search/results/own_documents
 _FUSED_DIGITS = 15  # neighbours at rank 1,000 differ by 1e-6, at rank 100,000 by 1e-10
 SomeRanked = TypeVar("SomeRanked", bound="Ranked")
 

@@ -6,7 +6,7 @@ Sentences of all passages of a question are scored together, like chunks in `sea
 
 BM25 uses only the words of these sentences, so it needs no statistics of the corpus. Without an encoder w is 1. For the
 best sentence of one passage, words alone do as well as both; among sentences of several passages, both find it more
-often (benchmarks/results/sentences.md).
+often (benchmarks/search/results/sentences.md).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,9 @@
 """Simulated worlds in which people move, take and drop things, with one-, two- and three-fact questions.
 
-The process was inferred from the bAbI files, so that stories are as hard (benchmarks/results/worlds_vs_babi.md): people
-and objects start at hidden random places; an action is drawn by rejection (kind, then person, each uniform, until it
-is possible); after every second fact a question is drawn about one of the last five facts, if any of them allows one.
+The process was inferred from the bAbI files, so stories are equally hard (benchmarks/qrag/results/worlds_vs_babi.md).
+People and objects start at hidden random places; an action is drawn by rejection (kind, then person, each uniform,
+until it is possible); after every second fact a question is drawn about one of the last five facts, if any of them
+allows one.
 
     one fact    "Where is P?"                 the last move of P
     two facts   "Where is the O?"             the last event e of O and the move that explains its place: if O was

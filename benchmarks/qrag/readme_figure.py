@@ -1,18 +1,18 @@
 """Draws the figure of the README: three multi-hop sets, five methods, 95% intervals.
 
-    python benchmarks/readme_figure.py          # writes docs/images/multihop.png, in seconds
+    python -m benchmarks.qrag.readme_figure     # writes docs/images/multihop.png, in seconds
 
 It reads the table "Regression" of `results/multihop/controls.md`, so the figure has the numbers of that page.
 """
 
 import re
+from pathlib import Path
 from typing import Any
 
-from common import RESULTS, ROOT, arguments
-
+from benchmarks.common import ROOT, arguments
 from qrag_jax.eval.tables import new_figure, write_png
 
-PAGE = RESULTS / "multihop" / "controls.md"
+PAGE = Path(__file__).parent / "results" / "multihop" / "controls.md"
 OUT = ROOT / "docs" / "images" / "multihop.png"
 # Row of the page -> its name in the figure, colour and marker; from the first to the last of a group.
 METHODS = {
