@@ -208,7 +208,7 @@ def test_a_corpus_of_another_run_is_refused(retriever):
     with pytest.raises(InputError, match="corpus: has no vectors: embed it with the run"):
         action_bank(retriever, plain)
     other = make(retriever.model.mode, spec=replace(SPEC, window=9))
-    with pytest.raises(InputError, match=r"its vectors were made by encoder mine .*, this run has another one"):
+    with pytest.raises(InputError, match=r"its vectors were made by encoder mine .*, but this run has another one"):
         action_bank(retriever, embed_corpus(plain, other.chunk_encoder, "mine"))
 
 
