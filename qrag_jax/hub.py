@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ _CARD = "README.md"
 _LOGS = ("metrics.jsonl", "times.jsonl")
 # The manifest has no sizes of these files, and no search needs them: large ones are not taken.
 _MAX_BESIDE = {_CARD: 2**24} | dict.fromkeys(_LOGS, 2**30)
+_NEEDED = ("config.yaml", "metadata.json")  # of every checkpoint
 _FOREIGN = frozenset({_CARD, ".gitattributes"})  # files that a new repository may have
 _REPOSITORY = re.compile(r"(hf://)?([A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(.+))?", re.ASCII)
 _STEP = re.compile(r"step_(0|[1-9][0-9]{0,17})/manifest\.json")
@@ -228,7 +229,11 @@ def _choose(source: _Source, step: int | None) -> tuple[int, str]:
     return number, steps[number]
 
 
-def _wanted(source: _Source, folder: str, listed: Iterable[str]) -> list[str]:
+def _wanted(source: _Source, folder: str, listed: Collection[str]) -> list[str]:
+    if unlisted := [name for name in _NEEDED if name not in listed]:
+        raise InputError(
+            f"{folder}/{MANIFEST}: does not list {unlisted[0]}, so it is no checkpoint; push the run again"
+        )
     names = [f"{folder}/{name}" for name in (MANIFEST, *listed)]
     if absent := [name for name in names if name not in source.names]:
         raise InputError(f"{absent[0]}: missing, although the manifest lists it; push the run again")

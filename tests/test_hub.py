@@ -31,6 +31,7 @@ def make_step(folder, config="seed: 0\n", step=7):
     (path / "arrays" / "d" / "0a").write_bytes(bytes(range(256)) * 8)
     (path / "files" / "tokenizer.json").write_text("{}\n")
     (path / "config.yaml").write_text(config)
+    (path / "metadata.json").write_text("{}\n")
     write_manifest(path)
     return path
 
@@ -198,6 +199,17 @@ def test_a_snapshot_in_the_cache_of_the_hub_is_pulled(tmp_path):
     (cache / "blobs" / "0").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="is a link out of "):
         pull_run(Place(folder=snapshot), tmp_path / "again")
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metadata.json"])
+def test_a_manifest_without_a_file_that_every_checkpoint_has_is_refused(tmp_path, hub, name):
+    push(REPOSITORY, tmp_path, hub.endpoint)
+    (tmp_path / "run_of_7" / "step_7" / name).unlink()
+    write_manifest(tmp_path / "run_of_7" / "step_7")
+    hub.files("alice/qa2")["step_7/manifest.json"] = (tmp_path / "run_of_7" / "step_7" / "manifest.json").read_bytes()
+    with pytest.raises(InputError, match=f"does not list {name}"):
+        pull_run(REPOSITORY, tmp_path / "out", endpoint=hub.endpoint)
+    assert not (tmp_path / "out").exists()
 
 
 def test_only_what_the_manifest_lists_is_taken(tmp_path, hub):
