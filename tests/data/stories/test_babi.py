@@ -82,7 +82,7 @@ def test_empty_missing_and_broken_files(tmp_path):
         read_babi(tmp_path / "none.txt")
     broken = tmp_path / "qa.txt.gz"
     broken.write_bytes(gzip.compress(GOOD.encode())[:-20])
-    with pytest.raises(InputError, match="is the file whole"):
+    with pytest.raises(InputError, match="check that the file is complete"):
         read_babi(broken)
     (tmp_path / "latin.txt").write_bytes(b"1 Ren\xe9 moved.\n")
     with pytest.raises(InputError, match="not UTF-8"):
