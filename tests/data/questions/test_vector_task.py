@@ -103,5 +103,5 @@ def test_nan_in_given_vectors(tmp_path):
     bad = CHUNKS.copy()
     bad[4, 1] = np.nan
     np.save(tmp_path / "chunks.npy", bad)
-    with pytest.raises(InputError, match="chunks.npy: row 4 holds NaN"):
+    with pytest.raises(InputError, match="chunks.npy: row 4 contains NaN"):
         read_vector_task(tmp_path)
