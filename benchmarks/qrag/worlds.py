@@ -110,7 +110,7 @@ def write_table(path: Path, rows: list[Row], runs: list[dict]) -> None:
         "# Worlds: trained retrievers against length",
         "",
         f"`python -m benchmarks.qrag.worlds`, config files of `configs/qrag/`; n = {max(row.n for row in rows)} "
-        "held-back questions a length, hidden in held-back speeches.",
+        "held-back questions for each length, hidden in held-back speeches.",
         "",
         format_table(rows, markdown=True),
         "",

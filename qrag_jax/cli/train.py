@@ -203,14 +203,18 @@ def _say_result(run: "TrainedRun") -> None:
         )
     if chosen is not None:
         say(
-            f"held-out questions chose update {chosen['update']:,} (return {chosen['return']:.3f}) and the threshold "
-            f"{chosen['threshold']:.4g} (F1 {chosen['fact_f1']:.3f} on {chosen['num_questions']:,} questions)"
+            f"update {chosen['update']:,} was best on the held-out questions (mean return {chosen['return']:.3f}); "
+            f"their threshold is {chosen['threshold']:.4g} (F1 {chosen['fact_f1']:.3f}, "
+            f"{chosen['num_questions']:,} questions)"
         )
         if chosen["update"] == 0:  # dev.untrained
             say("training did not help, so the result is the untrained retriever; train longer, or on more questions")
         if "beam_width" in chosen:
             found = ", ".join(f"{width}: {f1:.3f}" for width, f1 in chosen["beam_f1"].items())
-            say(f"beam width {chosen['beam_width']} is best on them (F1 by width {found}); set qrag eval --beam_width")
+            say(
+                f"beam width {chosen['beam_width']} was best on the held-out questions (F1 by width {found}); set it "
+                "with qrag eval --beam_width"
+            )
     folder = shlex.quote(str(run.out))
     say(
         f"trained: {run.out}, {last['step']:,} updates in {last['seconds']:,.0f} s, {last['complete']:.1%} of the last "

@@ -179,7 +179,7 @@ def test_the_card(tmp_path, run, hub, capsys):
         "- task: worlds2\n- questions: 20,000; left out: 3\n- chunks of the longest context: 20",
         "- update chosen: 4, mean return 0.750\n",
         "- fact F1 0.625 stopping below Q = 0.125 (16 questions, contexts of up to 12 chunks)\n- best beam width: 4",
-        "protocol threshold, n = 250 questions a length",
+        "protocol threshold, n = 250 questions",
         ".900 [.850, .940]",
         "- The first 64 tokens of a chunk and 64 of a question are read.",
     ):

@@ -125,8 +125,8 @@ def test_a_run_that_holds_questions_out(folder, capsys):
     assert err.splitlines()[0] == "jsonl: 6 questions over 9 distinct chunks; 4 held out"
     dev = load_checkpoint("run", groups=()).metadata["dev"]
     assert dev["update"] in (1, 2, 3) and len(dev["fitted_on"]) == dev["num_questions"] == 4
-    assert f"held-out questions chose update {dev['update']} (return {dev['return']:.3f})" in err
-    assert f"the threshold {dev['threshold']:.4g} (F1 {dev['fact_f1']:.3f} on 4 questions)" in err
+    assert f"update {dev['update']} was best on the held-out questions (mean return {dev['return']:.3f})" in err
+    assert f"their threshold is {dev['threshold']:.4g} (F1 {dev['fact_f1']:.3f}, 4 questions)" in err
     scored = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()[1:]]
     assert max(line["dev_return"] for line in scored) == dev["return"] and len(scored) == 3
     # The threshold is at hand without --calibrate, and is refused on the questions that it was fitted on.

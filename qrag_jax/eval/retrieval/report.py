@@ -213,7 +213,8 @@ def _heading(lines: Sequence[Line]) -> str:
         parts.append(f"positions {positions}")
     if (protocol := _shared(lines, "protocol")) is not None and protocol != "fixed":
         parts.append(f"protocol {protocol}")
-    parts.append(f"n = {_between([cell.row.n for cell in _cells(lines)])} questions a length")
+    number = f"n = {_between([cell.row.n for cell in _cells(lines)])} questions"
+    parts.append(number if len(_lengths(lines)) == 1 else f"{number} for each length")
     max_seeds = max(cell.num_seeds for cell in _cells(lines))
     if max_seeds > 1:
         parts.append(f"{max_seeds} seeds")

@@ -21,7 +21,7 @@ def demo_rows():
 def test_table_by_hand():
     table = format_table([ROW, replace(ROW, num_chunks=1280, length_factor=64.0, fact_em=1.0, em_high=1.0)])
     assert table.split("\n")[:5] == [
-        "two facts, mode latent, positions relative, n = 1,000 questions a length",
+        "two facts, mode latent, positions relative, n = 1,000 questions for each length",
         "chunks     20 (1x)         1,280 (64x)",
         "fact EM",
         "  trained  .950 .930-.970  1.000 .930-1.000",
@@ -116,7 +116,7 @@ def protocol_rows():
 def test_a_table_of_protocols_by_hand():
     """A line a protocol, in their order; F1 has its interval too, and the chunks that were taken stand below it."""
     assert format_table(protocol_rows()).split("\n") == [
-        "two facts, mode latent, positions relative, n = 1,000 questions a length",
+        "two facts, mode latent, positions relative, n = 1,000 questions",
         "chunks                    20 (1x)",
         "fact EM",
         "  trained, fixed          .950 .930-.970",
