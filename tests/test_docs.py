@@ -265,6 +265,8 @@ def _write_desk() -> None:
     for name in ("notes/house.md", "letters/one.md", "book.txt"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("# The house\n\n" + "\n\n".join(lines) + "\n", encoding="utf-8")
+    Path("german").mkdir()
+    Path("german/keller.txt").write_text("Der Schlüssel zum Dach hängt im Keller.\n", encoding="utf-8")
     Path("report.pdf").write_bytes(tiny_pdf([["The report", *lines], lines], [("The report", 0)]))
     Path("notes/garden.txt").write_text("The pump is behind the shed. " * 3 + "Who has the key? Anna took it.\n")
     examples = [
