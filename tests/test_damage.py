@@ -183,9 +183,9 @@ def refusal(encoder):
         (np.ones((6, 5), np.float32), "{}: shape (6, 5), needed (6, 4)"),
         (np.ones((4, 6), np.float32), "{}: shape (4, 6), needed (6, 4)"),
         (np.ones((6, 4), np.int32), "{}: dtype int32, a float is needed"),
-        (np.full((6, 4), np.nan, np.float32), "{}: holds NaN or infinity"),
-        (np.array([[np.inf, -np.inf, 1, 1]] * 6, np.float16), "{}: holds NaN or infinity"),
-        (np.full((6, 4), -np.inf, jnp.bfloat16), "{}: holds NaN or infinity"),
+        (np.full((6, 4), np.nan, np.float32), "{}: contains NaN or infinity"),
+        (np.array([[np.inf, -np.inf, 1, 1]] * 6, np.float16), "{}: contains NaN or infinity"),
+        (np.full((6, 4), -np.inf, jnp.bfloat16), "{}: contains NaN or infinity"),
         (np.full((6, 4), -1e39), "numbers that are not finite as float32, in {}"),
     ],
 )
@@ -205,7 +205,7 @@ def test_all_wrong_tensors_are_named_together(encoder):
     change(encoder, **{KERNEL: None, "embeddings.LayerNorm.bias": np.full(4, np.inf, np.float32), "more": np.ones(1)})
     message = refusal(encoder)
     assert f"missing: {KERNEL}" in message and "left over: more" in message
-    assert "embeddings.LayerNorm.bias: holds NaN or infinity" in message
+    assert "embeddings.LayerNorm.bias: contains NaN or infinity" in message
 
 
 def header_of(content):

@@ -164,7 +164,7 @@ def make_tree_builder(
         UsageError: `min_tokens` is set, or a model that finds boundaries is missing.
     """
     if config.min_tokens is not None:
-        raise UsageError(f"min_tokens {config.min_tokens}: a tree does not join its paragraphs; leave it out")
+        raise UsageError(f"min_tokens {config.min_tokens}: has no effect on trees; leave it out")
     known: dict[str, int] = {}
     size, cut = _size_of(_checked(count), known), make_block_splitter(split)
     num_tokens = config.max_tokens or DEFAULT_NUM_TOKENS

@@ -161,7 +161,7 @@ def _open(chunk: Chunk, entry: tuple[int, int], document: int, outer: int, again
     if len(chunk.spans) > 1:
         following = _anchor(document, number, (part + 1) % len(chunk.spans))
         label += f', <a href="#{following}">span {part + 1} of {len(chunk.spans)}</a>'
-    label += ", goes on" if again else ""
+    label += ", continues" if again else ""
     label += f", {hidden} more around it" if hidden > 0 else ""
     anchor = "" if again else f' id="{_anchor(document, number, part)}"'
     title = f"{chunk.id}: level {chunk.level}, {chunk.num_tokens} tokens"

@@ -177,7 +177,8 @@ def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
     makes_trees = strategy in _MAKE_TREES
     for name, owners in _OWNERS.items():
         if getattr(args, name) and strategy not in owners:
-            raise UsageError(f"--{name}: works only with --strategy {' or '.join(owners)}; choose it, or leave it out")
+            belongs = f"works only with --strategy {' or '.join(owners)}"
+            raise UsageError(f"--{name}: {belongs}; choose that strategy, or drop this option")
     if args.tree and args.strategy != _TREE and not makes_trees:
         is_told = any(text.removeprefix("--").startswith("strategy=") for text in args.set)
         # A config file may contain all fields, including those at their defaults.

@@ -29,7 +29,8 @@ def check_rows(rows: Sequence[Row], config: Mapping[str, Any], source: str) -> N
     trained = {(row.setting.mode, row.setting.positions) for row in rows if row.setting.method == "trained"}
     if not trained:
         raise UsageError(
-            f"{source}: no row of the method trained, so nothing of this run; give what `qrag eval --json` wrote"
+            f"{source}: no row with method 'trained', so it has no scores of this run; "
+            "give what `qrag eval --json` wrote"
         )
     if others := trained - {here}:
         mode, positions = sorted(others)[0]
@@ -92,7 +93,7 @@ def _purpose(saved: Checkpoint) -> str:
     }
     how = towers.get(str(flat.get("model.mode")), "Its towers are in the config")
     if flat.get("model.encoder.source") == "vectors":
-        how = "Its towers are small networks over vectors that the user gives, questions and chunks alike"
+        how = "Its towers are small networks over given vectors of questions and chunks"
     trained = {
         "soft_q": "trained by reinforcement learning (Q-RAG)",
         "sft": "trained by supervision on the gold chunks",
@@ -132,21 +133,19 @@ def _scores(saved: Checkpoint, rows: Sequence[Row]) -> list[str]:
     if "dev" in saved.metadata:
         parts += [
             "Questions held out of the training data. They chose the parameters and fitted the threshold, so these "
-            "numbers are no test.",
+            "numbers are not a test.",
             _bullets(_dev_facts(saved.metadata["dev"])),
         ]
     if rows:
         parts += ["Scored with `qrag eval`:", format_table(rows, markdown=True)]
-    return parts or ["None were given. `qrag eval` measures it on questions with known chunks."]
+    return parts or ["No scores were given. `qrag eval` scores the run on questions with known chunks."]
 
 
 def _dev_facts(dev: Any) -> list[str]:
     try:
         return _written_facts(dev)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"metadata of the checkpoint: dev is not as written ({error!r}): copy the run again"
-        ) from error
+        raise InputError(f"metadata of the checkpoint: dev was changed ({error!r}): copy the run again") from error
 
 
 def _written_facts(dev: Mapping[str, Any]) -> list[str]:
@@ -169,7 +168,9 @@ def _limits(saved: Checkpoint, inference: bool) -> list[str]:
             f"{flat.get('model.encoder.question_window')} of a question are read."
         )
     if inference:
-        limits.append("Optimiser state and target parameters were left out: it searches, and cannot be trained on.")
+        limits.append(
+            "Optimiser state and target parameters were left out: this copy can search, but not be trained further."
+        )
     return [*limits, f"Saved with {versions}."]
 
 

@@ -137,13 +137,13 @@ def parse_json(text: str, where: str) -> object:
     """Strict JSON: no NaN, no infinity, no field twice."""
 
     def refuse_constant(name: str) -> float:
-        raise InputError(f"{name} is not a number that a results file may hold", file=where)
+        raise InputError(f"{name} is not a number that a results file may contain", file=where)
 
     def refuse_duplicates(pairs: list) -> dict:
         names = [name for name, _ in pairs]
         if len(set(names)) < len(names):
             twice = min(name for name in names if names.count(name) > 1)
-            raise InputError(f"the field {twice!r} is there twice; keep one", file=where)
+            raise InputError(f"the field {twice!r} is given twice; keep one", file=where)
         return dict(pairs)
 
     try:
@@ -163,7 +163,7 @@ def _check_kind(name: str, value: Any, hint: Any, rule: str = "must be {}") -> N
     if get_origin(hint) in (tuple, dict):
         items = value.values() if isinstance(value, dict) else value
         for item in items:
-            _check_kind(name, item, get_args(hint)[-1 if isinstance(value, dict) else 0], "must hold {} each")
+            _check_kind(name, item, get_args(hint)[-1 if isinstance(value, dict) else 0], "must contain {} each")
     elif NoneType in get_args(hint):
         if value is not None:
             _check_kind(name, value, get_args(hint)[0], rule)

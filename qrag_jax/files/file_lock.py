@@ -56,6 +56,6 @@ def is_running(pid: int) -> bool:
 def _warn_of_no_locks() -> None:
     warnings.warn(
         "this system has no file locks (Python has no module fcntl): two commands that start in one folder or journal "
-        "at the same moment may both go on and damage it; start them one after the other",
+        "at the same moment may both continue and damage it; start them one after the other",
         stacklevel=3,
     )

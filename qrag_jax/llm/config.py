@@ -229,7 +229,7 @@ def _budgeted(generator: TextGenerator, config: LlmConfig) -> TextGenerator:
     of_completion = prices.completion_per_million_tokens if prices else None
     if config.max_dollars is not None and not (of_prompt or of_completion):
         raise UsageError(
-            f"{config.prices} has no price for the language model, so the budget would never be used",
+            f"{config.prices} has no price for the language model, so the budget would never be used up",
             field="max_dollars",
             remedy="set prompt_per_million_tokens and completion_per_million_tokens",
         )

@@ -180,10 +180,10 @@ def load_compressor(run: str | Path) -> Compressor:
     saved = load_checkpoint(path, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
     about = saved.metadata
     if about.get("kind") != KIND:
-        raise UsageError("is no compressor: give a folder that `qrag train compressor --out` wrote", file=path)
+        raise UsageError("is not a compressor: give a folder that `qrag train compressor --out` wrote", file=path)
     arrays = saved.arrays[KIND]
     if faults := _faults(arrays, about):
-        raise InputError(f"damaged: {'; '.join(faults)}; copy it again, or train it anew", file=saved.folder)
+        raise InputError(f"damaged: {'; '.join(faults)}; copy it again, or train it again", file=saved.folder)
     params = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
     return Compressor(params, about["network"], about["fingerprint"], about["encoder"], about["trained_on"])
 
@@ -203,13 +203,13 @@ def describe_compressor(compressor: Compressor) -> dict[str, Any]:
 
 
 def _faults(arrays: Any, about: Mapping[str, Any]) -> list[str]:
-    faults = [f"{name} is no {kind.__name__}" for name, kind in _FIELDS.items() if type(about.get(name)) is not kind]
+    faults = [f"{name} is not a {kind.__name__}" for name, kind in _FIELDS.items() if type(about.get(name)) is not kind]
     if faults:
         return faults
     if about["format"] != _FORMAT:
         return [f"format {about['format']}, this version reads {_FORMAT}"]
     if about["network"] not in COMPRESSOR_KINDS:
-        return [f"network {about['network']!r} is none of {', '.join(COMPRESSOR_KINDS)}"]
+        return [f"network {about['network']!r} is not one of {', '.join(COMPRESSOR_KINDS)}"]
     wanted = shapes(about["network"], about["dim"], about["hidden"])
     if not isinstance(arrays, Mapping) or set(arrays) != set(wanted):
         return [f"parameters are not {', '.join(wanted)}"]

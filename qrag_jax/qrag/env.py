@@ -90,7 +90,7 @@ class EnvConfig:
                 "env.stop=true learns from the reward at the end: set env.reward=at_end and env.end_at_completion=false"
             )
         if self.stop_head != "vector" and not self.stop:
-            raise UsageError(f"env.stop_head={self.stop_head} belongs to env.stop=true: this run learns no STOP")
+            raise UsageError(f"env.stop_head={self.stop_head} works only with env.stop=true: this run learns no STOP")
         for name in ("coverage", "bridges"):
             if getattr(self, name) and not self.links:
                 raise UsageError(f"env.{name}=true adds to what env.links=true reads: set both, or neither")

@@ -218,7 +218,7 @@ def new_retriever(
     """
     given_vectors = isinstance(texts, np.ndarray)
     if given_vectors != (model.encoder.source == "vectors"):
-        raise UsageError("model.encoder.source=vectors belongs to data.task=vectors, and to no other task")
+        raise UsageError("model.encoder.source=vectors works only with data.task=vectors")
     if given_vectors and model.mode != "latent":
         raise UsageError("text mode reads texts: set model.mode=latent for a task of vectors")
     encoder_key, key = jax.random.split(key)
@@ -250,7 +250,8 @@ def with_constants(retriever: QRagRetriever, constants: Any, source: str) -> QRa
     if kept is None or not fit or (own and not _standardises(kept, retriever.encoder)):
         wanted = ", ".join(f"{name} {dtype}{list(shape)}" for name, (shape, dtype) in own.items()) or "none"
         raise InputError(
-            f"{source}: its constants are no mean and standard deviation of such vectors (wanted: {wanted}); {ADVICE}"
+            f"{source}: its constants are not a mean and standard deviation of such vectors (wanted: {wanted}); "
+            f"{ADVICE}"
         )
     return replace(retriever, network=_network(retriever.model, retriever.encoder, kept), constants=kept)
 
@@ -342,7 +343,7 @@ def read_threshold(metadata: Mapping[str, Any]) -> tuple[float, frozenset[str]] 
     is_number = type(value) in (int, float) and abs(value) <= sys.float_info.max
     if not is_number or not isinstance(fitted_on, list) or not all(isinstance(name, str) for name in fitted_on):
         raise InputError(
-            f"metadata of the checkpoint: dev.threshold {value!r:.100} is no threshold: copy the run again"
+            f"metadata of the checkpoint: dev.threshold {value!r:.100} is not a threshold: copy the run again"
         )
     return float(value), frozenset(fitted_on)
 
@@ -377,14 +378,14 @@ def load_retriever(folder: str | Path, step: int | None = None) -> QRagRetriever
     env = config_from_dict(EnvConfig, saved.config.get("env", {}), source)
     for name in (group, "constants"):
         if not isinstance(saved.arrays[name], dict):
-            raise InputError(f"{saved.folder}: its group {name} is no tree of arrays; {ADVICE}")
+            raise InputError(f"{saved.folder}: its group {name} is not a tree of arrays; {ADVICE}")
     params = jax.tree.map(jnp.asarray, saved.arrays[group])
     constants = {name: np.asarray(value) for name, value in saved.arrays["constants"].items()}
     encoder = None
     if model.encoder.source != "vectors":
         encoder = _read_encoder(saved.folder / "files" / "encoder", model, params)
     if model.mode == "latent" and not _standardises(constants, encoder):
-        raise InputError(f"{saved.folder}: its constants are no mean and standard deviation of vectors; {ADVICE}")
+        raise InputError(f"{saved.folder}: its constants are not a mean and standard deviation of vectors; {ADVICE}")
     network = _network(model, encoder, constants)
     _check_fits(model, env, network, params, encoder, source)
     return QRagRetriever(model, env, network, params, encoder, constants)
@@ -407,7 +408,7 @@ def _check_fits(
     there = _shapes(params)
     layers = model.latent.num_layers if model.mode == "latent" or encoder is None else encoder.config.num_layers
     if layers > len(there):  # before a network of so many is traced
-        raise InputError(f"{source}: {layers:,} layers, of which the parameters beside it have none; {ADVICE}")
+        raise InputError(f"{source}: {layers:,} layers, more than the parameters have; {ADVICE}")
     if model.mode == "text" and encoder is not None:
         drawn = partial(init_encoder, config=encoder.config)
         network = network._replace(init=lambda key: {"state": drawn(key), "action": drawn(key)})
@@ -416,7 +417,7 @@ def _check_fits(
         name = differing[0]
         raise InputError(
             f"{source}: made for {name} of shape {wanted.get(name, 'absent')}, which is {there.get(name, 'absent')} in "
-            f"the parameters beside it; {ADVICE}"
+            f"the parameters; {ADVICE}"
         )
 
 
@@ -470,5 +471,5 @@ def _read_encoder(folder: Path, model: ModelConfig, params: PyTree) -> LoadedEnc
         return load_encoder(folder)
     config = read_encoder_config(folder)
     if not isinstance(params.get("action"), dict):
-        raise InputError(f"{folder}: no parameters of the action tower beside it; {ADVICE}")
+        raise InputError(f"{folder}: no parameters of the action tower; {ADVICE}")
     return LoadedEncoder(config, params["action"], TextTokenizer.from_file(folder / "tokenizer.json"))

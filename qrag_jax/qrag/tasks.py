@@ -191,9 +191,7 @@ def examples_task(
         raise InputError(f"{name}: no example")
     silent = next((example.query_id for example in examples if not example.gold), None)
     if silent is not None:
-        raise InputError(
-            f"{name}: query {silent} has no gold chunk, so that nothing could ever be rewarded: leave it out"
-        )
+        raise InputError(f"{name}: query {silent} has no gold chunk, so nothing can be rewarded: leave it out")
     text_ids: dict[str, int] = {}
     question_ids: dict[str, int] = {}
     chunks = [np.array([text_ids.setdefault(c, len(text_ids)) for c in e.chunks], np.int32) for e in examples]

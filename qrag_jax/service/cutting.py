@@ -57,14 +57,15 @@ def chunking_of(options: CutOptions, implied: str = "") -> ChunkConfig:
         owners = CHUNKERS.choices("points") if field in OF_POINTS else (LEVELS,)
         if name not in owners:
             belongs = Arg("strategy", " or ".join(owners))
-            raise UsageError(("works only with ", belongs, "; choose it, or leave it out"), field=field)
+            raise UsageError(("works only with ", belongs, "; choose that strategy, or drop this option"), field=field)
     if options.sizes and (options.points or options.tagger):
-        reason = f"levels of {list(options.sizes)} tokens have no sections; use only one of the two"
-        raise UsageError(reason, field="points" if options.points else "tagger")
+        field = "points" if options.points else "tagger"
+        fault = f"levels of {list(options.sizes)} tokens have no sections; drop "
+        raise UsageError((fault, Arg(field), " or ", Arg("sizes")), field=field)
     points = options.points or ("tagger" if options.tagger else HierarchyConfig.points)
     if options.tagger and points != "tagger":
-        reason = f"works only with boundaries by tagger, not by {points}; use only one of the two"
-        raise UsageError(reason, field="tagger")
+        fault = f"works only with boundaries by tagger, not by {points}; drop "
+        raise UsageError((fault, Arg("tagger"), " or ", Arg("points")), field="tagger")
     own: dict[str, Any] = {"points": points} if name in CHUNKERS.choices("points") else {}
     own |= {"sizes": tuple(options.sizes)} if options.sizes else {}
     return ChunkConfig(

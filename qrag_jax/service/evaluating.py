@@ -152,8 +152,8 @@ def report_tasks(
         return
     haystack = _haystack(source, trained_on, watch)
     if len(haystack) == source.max_haystack_sentences:
-        used = f"haystack {source.haystack}: uses {len(haystack):,} of its sentences ("
-        watch.note((used, Arg("max_haystack_sentences"), ")"))
+        used = f"haystack {source.haystack}: only {len(haystack):,} of its sentences are used; raise "
+        watch.note((used, Arg("max_haystack_sentences"), " to use more"))
     lengths = source.num_chunks or tuple(factor * training_chunks for factor in LENGTH_FACTORS)
     if len(set(lengths)) != len(lengths):
         given = ",".join(map(str, lengths))
@@ -181,7 +181,7 @@ def make_reader(answers: AnswersRequest, kind: str, tasks: Sequence[Task], watch
     judged = needs_judges(measures)
     if answers.judges and not judged:
         named = Arg("answer_measures", "claims or judge")
-        raise UsageError(("choose a measure that they judge: ", named), field="judges")
+        raise UsageError(("no measure needs judges; add ", named), field="judges")
     check_reader(measures, llm.prompts)
     generator = make_generator(llm)
     judges = _judges(answers, generator) if judged else ()

@@ -186,8 +186,8 @@ def _setting(request: NotesRequest, folder: Path, there: NotesSetting | None) ->
     name = request.notes or (there.reader if there is not None else "")
     if name != LLM:
         if request.given:
-            belongs = (f", but notes of {folder} are by {name or 'mentions'}; give ", Arg("notes", LLM))
-            reason = ("works only with ", Arg("notes", LLM), *belongs, " too, or leave it out")
+            belongs = (f", but notes of {folder} are by {name or 'mentions'}; add ", Arg("notes", LLM))
+            reason = ("works only with ", Arg("notes", LLM), *belongs, ", or drop this option")
             raise UsageError(reason, field=request.given[0])
         return NotesSetting(request.notes) if request.notes else None
     asked = _setting_of(request.reading)
@@ -197,8 +197,8 @@ def _setting(request: NotesRequest, folder: Path, there: NotesSetting | None) ->
         raise UsageError(
             (
                 f"its notes are by {there.model} ({there.options}), but {asked.model} ({asked.options}) was given; "
-                "give the same model, options and prompts, or ", anew, " to write all notes again, or ", without,
-                " or none",
+                "give the same model, options and prompts; or add ", anew, " to write all notes again; or add ",
+                without, " or ", Arg("notes", "none"), " to do without a language model",
             ),
             file=folder,
         )  # fmt: skip

@@ -167,7 +167,7 @@ def train_compressor(request: CompressorRequest, out: Path, watch: Watch = NOBOD
     """
     check_out(out, resumes=False)
     if request.target != "summary" and (given := request.llm.given()):
-        belongs = ("works only with ", Arg("target", "summary"), "; choose it, or leave it out")
+        belongs = ("works only with ", Arg("target", "summary"), "; choose that target, or drop this option")
         raise UsageError(belongs, field=given[0])
     documents = read_headed(request.paths)
     watch.note(f"{len(documents):,} documents, {_num_points(documents):,} headings")

@@ -118,9 +118,8 @@ def study_config(request: StudyRequest) -> StudyConfig:
     config = load_config(DefaultStudy, request.config, [*own, *overrides])
     if len(config.tasks) > 1:
         others = ", ".join(other for other in config.tasks if other != name)
-        names = f": {request.config or 'an override'} names tasks too ({others}); give "
-        both = " with a config without tasks, or the config without "
-        raise UsageError((Arg("corpus", corpus), names, Arg("corpus"), both, Arg("corpus")), field="corpus")
+        names = f": {request.config or 'an override'} names tasks too ({others}); remove these tasks, or omit "
+        raise UsageError((Arg("corpus", corpus), names, Arg("corpus"), " and ", Arg("questions")), field="corpus")
     return config
 
 

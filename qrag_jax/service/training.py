@@ -132,7 +132,7 @@ def train_runs(
         if plan.follows_size:
             members = [replace(member, config=_with_updates(member, len(task))) for member in members]
             num = members[0].config.num_updates
-            watch.note(f"num_updates={num:,}, for this number of questions; change it with num_updates=N")
+            watch.note(f"num_updates was set to {num:,} for this number of questions; change it with num_updates=N")
         if plan.config.init and plan.starts[0] is None:
             watch.note(f"starting with the parameters of {plan.config.init}")
         fit = partial(fit_on_dev, beam_widths=plan.config.dev.beam_widths)

@@ -177,7 +177,7 @@ def take_params(saved: Checkpoint, group: str, like: PyTree, optional: Collectio
         if name in theirs and _show(theirs[name]) != _show(ours[name])
     ]
     faults += [
-        f"{name} holds NaN or infinity there" for name in ours if name in theirs and not _is_finite(theirs[name])
+        f"{name} contains NaN or infinity there" for name in ours if name in theirs and not _is_finite(theirs[name])
     ]
     if faults:
         raise InputError(

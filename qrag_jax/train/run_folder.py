@@ -66,9 +66,9 @@ def check_out(out: Path, *, resumes: bool = True) -> None:
     """
     steps = checkpoint_steps(out)
     if steps:
-        resume = (Arg("resume", True), " goes on with it; or ") if resumes else ()
+        resume = (Arg("resume", True), " continues it; or ") if resumes else ()
         raise UsageError(
-            f"holds a trained run already (step {steps[-1]})",
+            f"already contains a trained run (step {steps[-1]})",
             file=out,
             remedy=(": ", *resume, "choose another ", Arg("out")),
         )

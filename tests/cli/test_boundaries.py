@@ -138,12 +138,15 @@ def test_points_of_another_source(run, encoder, folder):
 @pytest.mark.parametrize(
     "argv, message",
     [
-        (["--points", "rule"], "--points: works only with --strategy hierarchy or levels; choose it, or leave it out"),
+        (["--points", "rule"], "--points: works only with --strategy hierarchy or levels; choose that strategy, or"),
         (["--strategy", "tree", "--tree", "o.parquet", "--level_cap", "2"], "--level_cap: works only with"),
-        (["--strategy", "hierarchy", "--min_tokens", "2"], "min_tokens 2: a tree does not join its paragraphs"),
-        (["--strategy", "hierarchy", "--sizes", "8,4"], "--sizes: works only with --strategy levels; choose it"),
+        (["--strategy", "hierarchy", "--min_tokens", "2"], "min_tokens 2: has no effect on trees"),
+        (
+            ["--strategy", "hierarchy", "--sizes", "8,4"],
+            "--sizes: works only with --strategy levels; choose that strategy",
+        ),
         (["--strategy", "levels", "--sizes", "8,4", "--points", "rule"], "--points: levels of 8,4 tokens have no"),
-        (["--tagger", "run"], "--tagger: works only with --strategy hierarchy or levels; choose it, or leave it out"),
+        (["--tagger", "run"], "--tagger: works only with --strategy hierarchy or levels; choose that strategy, or"),
         (["--strategy", "hierarchy", "--vectors", "o.npy"], "--vectors: strategy hierarchy makes no vectors"),
     ],
 )

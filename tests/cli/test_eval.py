@@ -215,11 +215,11 @@ def test_lengths_are_for_hidden_stories(tmp_path, run, sets, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--protocol", "fixed,threshold"], "--protocol threshold: this run has no threshold of its own"),
+        (["--protocol", "fixed,threshold"], "--protocol threshold: this run has no threshold"),
         (["--protocol", "stop"], "--protocol stop: this run has not learned to stop"),
-        (["--beam_width", "1,4", "--methods", "bm25"], "--beam_width searches with the trained retriever"),
-        (["--beam_width", "2,2"], "--beam_width 2,2: a width stands twice"),
-        (["--stopping", "out", "--methods", "bm25"], "--stopping looks at the trained retriever: name trained"),
+        (["--beam_width", "1,4", "--methods", "bm25"], "--beam_width works only with the method 'trained'; add it to"),
+        (["--beam_width", "2,2"], "--beam_width 2,2: a width is given twice"),
+        (["--stopping", "out", "--methods", "bm25"], "--stopping works only with the method 'trained'; add it to"),
         (["--calibrate", "absent.json", "--methods", "bm25"], "absent.json"),
     ],
 )

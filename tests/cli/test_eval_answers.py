@@ -88,7 +88,7 @@ def test_json_on_standard_output_holds_facts_and_answers(run, questions, tmp_pat
     [
         (["--judges", "m"], 2, "--judges: needs --answers"),
         (["--answer_bounds"], 2, "--answer_bounds: needs --answers"),
-        (["--answers", "--judges", "m"], 2, "--judges: choose a measure that they judge"),
+        (["--answers", "--judges", "m"], 2, "--judges: no measure needs judges; add"),
     ],
 )
 def test_flags_that_do_not_belong_together(run, questions, capsys, flags, code, message):

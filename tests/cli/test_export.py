@@ -77,7 +77,7 @@ def test_the_router_of_an_mpnet_run_that_stops(tmp_path, save_untrained):
 def test_a_scale_of_normalised_towers_is_refused(tmp_path, save_untrained, capsys):
     save_untrained(tmp_path / "run", mode="text", normalize=True)
     assert main(["export", "run", "towers"]) == 2
-    assert "the encoder normalises its vectors, so that no scale can be kept" in capsys.readouterr().err
+    assert "the encoder normalises its vectors, so a scale has no effect" in capsys.readouterr().err
     assert not (tmp_path / "towers").exists()
 
 

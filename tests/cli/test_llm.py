@@ -72,7 +72,10 @@ def test_hours_and_minutes(seconds, shown):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["MODEL", "--storage", "file"], "storage 'file' is of .gguf files: choose float32, bfloat16 or int8"),
+        (
+            ["MODEL", "--storage", "file"],
+            "storage 'file' works only with .gguf files: choose float32, bfloat16 or int8",
+        ),
         (["http://127.0.0.1:8080/v1"], "bench measures models on this machine, not servers"),
         (["MODEL", "--prompt_tokens", "95"], "together 159, and the model's window is 96"),
     ],
@@ -88,4 +91,4 @@ def test_a_model_beyond_memory_is_refused_before_it_is_loaded(model, capsys, mon
     monkeypatch.setattr("qrag_jax.service.llm_bench.LocalGenerator", lambda *what, **more: pytest.fail())
     assert main(["llm", "bench", model, *SMALL]) == 2
     error = capsys.readouterr().err
-    assert "of cache" in error and "GB of memory are available: what fits beside that cache has at most" in error
+    assert "of cache" in error and "GB of memory are available: a model that fits with that cache has at most" in error

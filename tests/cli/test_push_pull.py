@@ -186,7 +186,7 @@ def test_the_card(tmp_path, run, hub, capsys):
         assert text in card
     block = card.split("```yaml\n")[1].split("```")[0]
     assert yaml.safe_load(block) == yaml.safe_load((tmp_path / "run" / "step_0" / "config.yaml").read_text())
-    assert "left out: it searches" not in card
+    assert "this copy can search" not in card
 
 
 def test_a_card_without_scores(tmp_path, save_untrained):
@@ -194,16 +194,16 @@ def test_a_card_without_scores(tmp_path, save_untrained):
     assert main(["push", "run", "./shared"]) == 0
     card = (tmp_path / "shared" / "README.md").read_text()
     assert "license" not in front_matter(card)
-    assert "None were given." in card and "the checkpoint does not say" in card
+    assert "No scores were given." in card and "the checkpoint does not say" in card
     assert "qrag pull ./THIS_FOLDER runs/pulled\nqrag eval runs/pulled --vectors INDEX/" in card
-    assert "tokens of a chunk" not in card and "vectors that the user gives" in card
+    assert "tokens of a chunk" not in card and "over given vectors" in card
 
 
 def test_what_held_out_questions_chose_is_not_there(tmp_path, save_untrained, capsys):
     """Metadata of somebody else, whose manifest fits."""
     save_untrained(tmp_path / "run", metadata=ABOUT | {"dev": {"threshold": 0.5, "fitted_on": []}})
     assert main(["push", str(tmp_path / "run"), str(tmp_path / "shared")]) == 1
-    assert "dev is not as written (KeyError('update')): copy the run again" in capsys.readouterr().err
+    assert "dev was changed (KeyError('update')): copy the run again" in capsys.readouterr().err
 
 
 def test_a_step_and_its_folder(tmp_path, run):
@@ -222,7 +222,7 @@ def test_a_step_and_its_folder(tmp_path, run):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "bm25"}, "rows.json: no row of the method trained"),
+        ({"method": "bm25"}, "rows.json: no row with method 'trained'"),
         ({"positions": "none"}, "scores of another run: mode latent, positions none there; latent, relative here"),
     ],
 )

@@ -176,7 +176,7 @@ def test_a_run_folder_is_not_written_over(folder, no_updates, capsys):
     (folder / "run" / "step_3").mkdir(parents=True)
     (folder / "taken").write_text("a file")
     assert train("--out", "run") == 2
-    assert "run: holds a trained run already (step 3): --resume goes on with it; or choose" in capsys.readouterr().err
+    assert "run: already contains a trained run (step 3): --resume continues it; or choose" in capsys.readouterr().err
     assert train("--out", "taken") == 2
     assert "taken: is a file; choose another folder" in capsys.readouterr().err
     assert not vars(no_updates)
@@ -240,7 +240,7 @@ def test_several_seeds_are_runs_of_their_own(folder, index, capsys):
         assert (saved.config["seed"], saved.config["data"]["seed"]) == (seed, 0)
         assert load_retriever(f"many/seed_{seed}").env.num_steps == 1
     assert train("--out", "many", "--seeds", "0,3", *VECTORS) == 2
-    assert "seed_0: holds a trained run already" in capsys.readouterr().err
+    assert "seed_0: already contains a trained run" in capsys.readouterr().err
 
 
 def fake_steps(monkeypatch, **steps):
@@ -341,7 +341,7 @@ def test_the_updates_follow_the_number_of_own_questions(folder, no_updates, caps
     own = ["train", "--config_path", "own.yaml", "data.task=jsonl", "data.paths=[train.jsonl]", "env.num_steps=2"]
     assert main([*own, *argv]) == 0
     assert {member.config.num_updates for member in no_updates.members} == {updates}
-    assert (f"num_updates={updates:,}, for this number of questions" in capsys.readouterr().err) == said
+    assert (f"num_updates was set to {updates:,} for this number of questions" in capsys.readouterr().err) == said
     assert main([*own, *argv, "--dry_run"]) == 0
     assert ("num_updates is not set; with data.task=jsonl it" in capsys.readouterr().err) == said
 

@@ -53,7 +53,7 @@ def test_from_headed_files_to_a_compressor(run, encoder, quick):
     assert "4 documents" in err
     assert load_compressor("run").encoder == encoder
     code, _, err = run("nowhere", "--out", "run", "--model", encoder)
-    assert code == 2 and "run: holds a trained run already (step 4)" in err
+    assert code == 2 and "run: already contains a trained run (step 4)" in err
 
 
 def test_what_came_out_is_told(run, encoder, quick):

@@ -70,7 +70,7 @@ def test_from_headed_files_to_points_of_plain_ones(run, encoder, quick, tmp_path
 def test_a_run_that_is_there_is_refused_before_anything_is_read(run, encoder, quick):
     assert run("train", "tagger", "notes", "--out", "run", "--model", encoder)[0] == 0
     code, _, err = run("train", "tagger", "nowhere", "--out", "run", "--model", encoder)
-    assert code == 2 and "run: holds a trained run already (step 40): choose another --out" in err
+    assert code == 2 and "run: already contains a trained run (step 40): choose another --out" in err
 
 
 def test_what_came_out_is_told(run, encoder, quick):

@@ -32,7 +32,7 @@ def test_a_run_gives_the_compressor_back(kind, tmp_path):
 
 def test_another_run_is_refused(tmp_path):
     save_checkpoint(tmp_path / "run", 3, {"params": {"x": np.zeros(2)}}, {}, metadata={"kind": "tagger"})
-    with pytest.raises(UsageError, match="is no compressor: give a folder that `qrag train compressor"):
+    with pytest.raises(UsageError, match="is not a compressor: give a folder that `qrag train compressor"):
         load_compressor(tmp_path / "run")
     with pytest.raises(UsageError, match="nowhere: no such folder; give one that `qrag train compressor"):
         load_compressor(tmp_path / "nowhere")
@@ -44,11 +44,11 @@ def test_another_run_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"network": "lstm"}, "network 'lstm' is none of mlp, attention, both"),
+        ({"network": "lstm"}, "network 'lstm' is not one of mlp, attention, both"),
         ({"network": "mlp"}, "parameters are not child, child_bias"),
         ({"dim": 7}, r"child is \[6, 4\] and not \[7, 4\]"),
         ({"format": 2}, "format 2, this version reads 1"),
-        ({"fingerprint": None}, "fingerprint is no str"),
+        ({"fingerprint": None}, "fingerprint is not a str"),
     ],
 )
 def test_what_does_not_fit_is_refused(changed, message, tmp_path):
@@ -59,5 +59,5 @@ def test_what_does_not_fit_is_refused(changed, message, tmp_path):
 def test_numbers_that_are_not_finite_are_refused(tmp_path):
     compressor = random_compressor()
     compressor.params["out"][0, 0] = np.nan
-    with pytest.raises(InputError, match="out is not finite; copy it again, or train it anew"):
+    with pytest.raises(InputError, match="out is not finite; copy it again, or train it again"):
         load_compressor(save(tmp_path / "run", compressor))

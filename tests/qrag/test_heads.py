@@ -221,7 +221,7 @@ def test_a_run_with_links_starts_with_the_towers_of_one_without():
     [
         ({"coverage": True}, "env.coverage=true adds to what env.links=true reads: set both, or neither"),
         ({"bridges": True}, "env.bridges=true adds to what env.links=true reads: set both, or neither"),
-        ({"stop_head": "affine"}, "env.stop_head=affine belongs to env.stop=true"),
+        ({"stop_head": "affine"}, "env.stop_head=affine works only with env.stop=true"),
         ({"ranking_scale": 1e9}, r"ranking_scale 1000000000.0: must lie in \[0.01, 1000\], or null"),
     ],
 )

@@ -266,9 +266,9 @@ def test_a_damaged_checkpoint_is_refused(made, tmp_path):
 
 def test_vectors_and_texts_are_not_mixed_up(made):
     vectors = np.ones((4, 5), np.float32)
-    with pytest.raises(UsageError, match="model.encoder.source=vectors belongs to data.task=vectors"):
+    with pytest.raises(UsageError, match="model.encoder.source=vectors works only with data.task=vectors"):
         new_retriever(model_of("latent"), ENV, vectors, jax.random.key(0))
-    with pytest.raises(UsageError, match="model.encoder.source=vectors belongs to data.task=vectors"):
+    with pytest.raises(UsageError, match="model.encoder.source=vectors works only with data.task=vectors"):
         new_retriever(model_of("latent", source="vectors"), ENV, TEXTS, jax.random.key(0))
     with pytest.raises(UsageError, match="set model.mode=latent for a task of vectors"):
         new_retriever(model_of("text", source="vectors"), ENV, vectors, jax.random.key(0))

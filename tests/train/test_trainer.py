@@ -216,7 +216,7 @@ def test_runs_that_one_update_trains_are_told_apart(tmp_path):
 
 
 def test_a_folder_that_holds_a_run_is_not_opened_anew(whole):
-    with pytest.raises(UsageError, match="holds a trained run already"), open_runs([(None, None), (whole[0], None)]):
+    with pytest.raises(UsageError, match="already contains a trained run"), open_runs([(None, None), (whole[0], None)]):
         pytest.fail("opened")
 
 

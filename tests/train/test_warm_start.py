@@ -173,7 +173,7 @@ def test_numbers_that_are_not_finite_are_named():
     ours = {name: np.zeros_like(leaf) for name, leaf in theirs.items()}
     saved = Checkpoint("RUN/step_3", 3, {"params": theirs}, {}, {}, {}, {})
     with pytest.raises(
-        InputError, match="do not fit: a holds NaN or infinity there; b holds NaN or infinity there. Give"
+        InputError, match="do not fit: a contains NaN or infinity there; b contains NaN or infinity there. Give"
     ):
         take_params(saved, "params", ours)
 
@@ -195,7 +195,7 @@ def test_numbers_that_are_not_finite_are_named():
 )
 def test_constants_of_something_else_are_refused(first, constants):
     with pytest.raises(
-        InputError, match=r"RUN: its constants are no mean .*wanted: mean float32\[6\], std float32\[6\]"
+        InputError, match=r"RUN: its constants are not a mean .*wanted: mean float32\[6\], std float32\[6\]"
     ):
         with_constants(first[1], constants, "RUN")
     own = {name: value * 2 for name, value in first[1].constants.items()}

@@ -31,7 +31,7 @@ _COLUMNS = ("question", "references", "corpus_id")
 _MAX_NAME = 252  # bytes, with .md those of a file name
 _WHAT = (
     'questions {"question", "references": [{"content", "start_index", "end_index"}, ...], "corpus_id"}, one a line or '
-    "a .csv with these columns, beside the corpora CORPUS_ID.md"
+    "a .csv with these columns, next to the corpora CORPUS_ID.md"
 )
 
 
@@ -79,7 +79,7 @@ def _corpus_id(row: Mapping[str, object], where: str) -> str:
     corpus = full_text(row.get("corpus_id"), "corpus_id", where)
     if Path(corpus).name != corpus or len(corpus.encode("utf-8", "surrogatepass")) > _MAX_NAME:
         raise InputError(
-            f"{where}: corpus_id {corpus!r:.80} must be the name of a file beside the questions, without .md"
+            f"{where}: corpus_id {corpus!r:.80} must be the name of a file next to the questions, without .md"
         )
     return corpus
 

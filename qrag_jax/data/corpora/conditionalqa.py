@@ -72,7 +72,7 @@ def _pages(path: Path) -> Iterator[_Page]:
     for where, _, row in read_rows(path, _PAGES):
         url = full_text(row.get("url"), "url", where)
         if url in seen:
-            raise InputError(f"{where}: url {url} was there before: each page once")
+            raise InputError(f"{where}: url {url} was used before: give each page once")
         seen.add(url)
         field = "contents" if "contents" in row else "evidence_elements"
         elements = [optional_text(item, field, where) for item in list_field(row.get(field), field, where)]

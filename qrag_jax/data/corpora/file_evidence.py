@@ -96,8 +96,8 @@ def _problem(spans: Sequence[Span], text: str | None, file: str, content: str) -
     if text is None or there == " ".join(text.split()):
         return None
     return (
-        f"at {list(spans)} {file} has {short(there)}, not {short(text)}, which is not there just once; offsets count "
-        "characters (not bytes) of the file as it is, line ends of two characters too"
+        f"at {list(spans)} {file} has {short(there)}, not {short(text)}, which does not occur exactly once; offsets "
+        "count characters (not bytes) of the file as it is, line ends of two characters too"
     )
 
 
@@ -109,9 +109,9 @@ def _with_returns(offset: int, content: str) -> int:
 
 # Why a question is left out.
 NO_FILE = "names a file that is not in the corpus"
-SEVERAL_FILES = "names a file that several files could be"
+SEVERAL_FILES = "names a file that matches several files"
 NO_PLACE = "evidence text not found"
-SEVERAL_PLACES = "evidence text stands in several places"
+SEVERAL_PLACES = "evidence text occurs in several places"
 
 FILE_FIELDS = ("file", "document", "path", "filename", "file_name", "doc", "doc_id", "document_id", "source")
 

@@ -165,9 +165,7 @@ def _laid_out(paper: Paper) -> _Paper:
         if piece.sid is None:
             continue
         if piece.sid in places:
-            raise InputError(
-                f"{paper.where}: sentence id {piece.sid!r} is there twice: ids must be distinct in a paper"
-            )
+            raise InputError(f"{paper.where}: sentence id {piece.sid!r} occurs twice: ids must be distinct in a paper")
         sentences.append((start + len(piece.marks), end))
         if piece.sid:
             places[piece.sid] = sentences[-1]

@@ -81,7 +81,7 @@ def _check_distinct(task: str, what: str, names: Sequence[str]) -> None:
     seen = set()
     for name in names:
         if name in seen or not name:
-            raise InputError(f"{task}: {what} {name!r} is {'there twice' if name else 'empty'}: ids must be distinct")
+            raise InputError(f"{task}: {what} {name!r} is {'given twice' if name else 'empty'}: ids must be distinct")
         seen.add(name)
 
 

@@ -50,7 +50,7 @@ def _example(row: Mapping[str, object], where: str, default_id: str) -> Example:
         raise must_be(where, "question", "a text that is not empty", question)
     for field, text in (("question", question), *((f"chunks[{index}]", chunk) for index, chunk in enumerate(chunks))):
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise InputError(f"{field} holds half of a surrogate pair, which is no text: mend it", file=where)
+            raise InputError(f"{field} contains half of a surrogate pair, which is not text: repair it", file=where)
     gold = _gold(row.get("gold"), len(chunks), where)
     return Example(str(query_id), question, tuple(chunks), gold, answer)
 
@@ -61,7 +61,7 @@ def _gold(value: object, num_chunks: int, where: str) -> tuple[int, ...]:
         raise must_be(where, "gold", "a list of indices into chunks, at least one", value)
     for index in value:
         if isinstance(index, bool) or not isinstance(index, int):
-            raise InputError(f"gold must hold integers, got {short(index)}", file=where)
+            raise InputError(f"gold must be integers, got {short(index)}", file=where)
         if not 0 <= index < num_chunks:
             raise InputError(
                 f"gold chunk {index} does not exist; chunks has {num_chunks} (indices 0..{num_chunks - 1})", file=where

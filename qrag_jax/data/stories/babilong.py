@@ -32,7 +32,7 @@ def text_table(stories: Stories, haystack: Haystack) -> tuple[str, ...]:
     common = set(stories.texts).intersection(haystack.sentences)
     if common:
         raise InputError(
-            f"haystack {haystack.name!r} holds {len(common)} sentences that are facts, for example {min(common)!r}; "
+            f"haystack {haystack.name!r} contains {len(common)} sentences that are facts, for example {min(common)!r}; "
             "use haystack.without(stories.texts)"
         )
     return stories.texts + haystack.sentences
@@ -119,7 +119,7 @@ def _noise(
     if pool is None:
         return _draw_runs(np.arange(len(haystack)), haystack.ends, batch, num_chunks, rng, run_length)
     if not len(pool) or int(pool.min()) < 0 or int(pool.max()) >= len(haystack):
-        raise UsageError(f"noise_pool must hold ids of the {len(haystack)} sentences of the haystack, at least one")
+        raise UsageError(f"noise_pool must be ids of the {len(haystack)} sentences of the haystack, at least one")
     follows = (np.diff(pool) == 1) & (np.diff(haystack.document[pool]) == 0)
     breaks = np.append(np.flatnonzero(~follows) + 1, len(pool))
     ends = breaks[np.searchsorted(breaks, np.arange(len(pool)), side="right")]

@@ -48,7 +48,7 @@ class Haystack:
             raise InputError(f"haystack {self.name!r} has no sentence")
         if self.document.shape != (len(self.sentences),) or (np.diff(self.document) < 0).any():
             raise InputError(
-                f"haystack {self.name!r}: document must hold one non-decreasing index per sentence "
+                f"haystack {self.name!r}: document must have one non-decreasing index per sentence "
                 f"({len(self.sentences)}), got shape {self.document.shape}"
             )
 

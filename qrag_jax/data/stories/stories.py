@@ -159,7 +159,7 @@ def hold_out(stories: Stories, share: float, seed: int) -> tuple[Stories, Storie
     fresh = held & np.fromiter((content not in known for content in asked), bool, len(asked))
     if not fresh.any():
         raise InputError(
-            f"all {held.sum()} questions that would be held out are asked on the other side too: hold out more of them"
+            f"all {held.sum()} questions that would be held out are in the training part too: hold out more of them"
         )
     return select(stories, ~held), select(stories, fresh)
 

@@ -68,7 +68,7 @@ def bound_readings(
     queries, contexts = draw_contexts(task, num_questions, seed)
     same = [task.query_ids[int(i)] for i in queries] == [record.query_id for record in records]
     if not same or any(np.flatnonzero(g).tolist() != list(r.gold) for g, r in zip(contexts.gold, records, strict=True)):
-        raise InputError(f"{task.name}: the records are of other contexts than the task gives with seed {seed}")
+        raise InputError(f"{task.name}: the records have other contexts than the task has with seed {seed}")
     readings = []
     for method, share in zip(BOUNDS, (1.0, 0.0), strict=True):
         for record, chunks in zip(records, contexts.chunks, strict=True):
@@ -188,10 +188,7 @@ def _reference_answers(task: Task, readings: Sequence[Reading]) -> dict[str, tup
     if stranger is not None:
         raise InputError(f"{task.name}: query {stranger} is not of this task")
     if not any(known[reading.query_id] for reading in readings):
-        raise InputError(
-            f"{task.name}: none of these questions has a reference answer to score answers by: give them a field "
-            '"answer"'
-        )
+        raise InputError(f'{task.name}: no question has a reference answer; give each one a field "answer"')
     return known
 
 

@@ -59,7 +59,7 @@ def check_measures(options: MeasureOptions, num_judges: int) -> None:
     """Refuses measures that could score nothing, before an answer is paid for."""
     for measure in options.measures:
         if measure not in MEASURES:
-            raise UsageError(f"measure {measure!r}: there is none; choose from {', '.join(MEASURES)}")
+            raise UsageError(f"measure {measure!r}: no such measure; choose from {', '.join(MEASURES)}")
     if not options.measures or len(set(options.measures)) != len(options.measures):
         raise UsageError(f"measures {', '.join(options.measures) or '(none)'}: name at least one, and each once")
     if "rouge_l" in options.measures:

@@ -66,9 +66,7 @@ class AnswerRecord:
         check_kinds(self)
         where = f"query {self.query_id}, {self.setting.method}"
         if (self.answer is None) == (self.error is None):
-            raise InputError(
-                f"answer {self.answer!r} and error {self.error!r}: there is exactly one of them", file=where
-            )
+            raise InputError(f"answer {self.answer!r} and error {self.error!r}: give exactly one of them", file=where)
         if self.error is not None and (self.scores or self.errors):
             raise InputError("a call that failed has no score: leave scores and errors empty", file=where)
         _check_names(where, "scores", self.scores, SCORES)

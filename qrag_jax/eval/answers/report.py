@@ -69,13 +69,13 @@ def _table(rows: Sequence[AnswerRow]) -> list[list[str]]:
 def _notes(rows: Sequence[AnswerRow]) -> list[str]:
     first = rows[0]
     convention = _CONVENTIONS[first.convention]
-    notes = [f"Beside each answer score: 95% interval over the questions. F1 by the convention of {convention}."]
+    notes = [f"After each answer score: 95% interval over the questions. F1 by the convention of {convention}."]
     if any(row.num_failed for row in rows):
-        notes.append("Failed calls are in no mean: methods compare by the questions that both answered (paired tests).")
+        notes.append("Means leave out failed calls; paired tests use the questions that both methods answered.")
     for measure, names in MEASURES.items():
         count = sum(row.scores[names[0]].num_failed for row in rows if names[0] in row.scores)
         if count:
-            notes.append(f"{measure}: {count:,} answers could not be scored and are in no mean of it.")
+            notes.append(f"{measure}: {count:,} answers could not be scored; its means leave them out.")
     if left_out := max(row.num_without_reference for row in rows):
         notes.append(f"Not asked, without a reference answer: {left_out:,} questions.")
     for measure, agreed in first.agreement.items():

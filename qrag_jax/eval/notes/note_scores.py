@@ -232,7 +232,7 @@ def check_modes(modes: Sequence[str], ks: Sequence[int]) -> None:
     """Raises an error for unknown modes and invalid numbers of chunks."""
     unknown = [mode for mode in modes if mode not in EVAL_MODES]
     if unknown:
-        raise UsageError(f"mode {unknown[0]!r}: choose of {', '.join(EVAL_MODES)}")
+        raise UsageError(f"mode {unknown[0]!r}: choose from {', '.join(EVAL_MODES)}")
     if not modes or len(set(modes)) < len(modes):
         raise UsageError(f"modes {','.join(modes)}: give at least one, and none twice")
     if not ks or min(ks) < 1 or len(set(ks)) < len(ks):

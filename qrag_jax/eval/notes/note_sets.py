@@ -207,7 +207,7 @@ def read_babi_task(
     if not len(fitting):
         raise InputError(
             f"{source}: none of {len(stories)} stories fits into {num_chunks} chunks of {chunk_sentences} sentences "
-            f"(the shortest has {int(stories.num_facts.min())} facts); take more chunks"
+            f"(the shortest has {int(stories.num_facts.min())} facts); raise num_chunks"
         )
     if filler == STORIES:
         fill = stories_filler(stories)

@@ -63,7 +63,7 @@ class QueryRecord:
         for name in ("chosen", "gold"):
             chunks = getattr(self, name)
             inside = all(0 <= chunk < num_chunks for chunk in chunks) and len(set(chunks)) == len(chunks)
-            require(inside, name, chunks, f"must hold distinct indices below num_chunks = {num_chunks}")
+            require(inside, name, chunks, f"must be distinct indices below num_chunks = {num_chunks}")
 
 
 @dataclass(frozen=True)

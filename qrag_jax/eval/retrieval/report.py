@@ -223,10 +223,10 @@ def _heading(lines: Sequence[Line]) -> str:
 
 def _notes(lines: Sequence[Line]) -> list[str]:
     cells = _cells(lines)
-    beside = f"Beside fact EM{' and F1' if _many_protocols(lines) else ''}: 95% interval over the questions"
+    after = f"After fact EM{' and F1' if _many_protocols(lines) else ''}: 95% interval over the questions"
     if any(cell.num_seeds > 1 for cell in cells):
-        beside += "; of several seeds that of their mean, for other questions and other seeds"
-    notes = [f"{beside}."]
+        after += "; of several seeds that of their mean, for other questions and other seeds"
+    notes = [f"{after}."]
     if ceilings := [cell.f1_ceiling for cell in cells if cell.row.setting.protocol == "fixed"]:
         which = "of the fixed protocol cannot" if _many_protocols(lines) else "cannot"
         notes.append(
@@ -239,7 +239,7 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     meanings = {
         "threshold": "stops below a Q that was fitted on held-out questions",
         "stop": "the retriever's own learned stop",
-        "oracle": "stops when all gold is found: it reads the labels, a bound of EM and no method",
+        "oracle": "stops when all gold is found: it reads the labels, so it bounds EM and is not a method",
     }
     notes += [f"{name}: {text}." for name, text in meanings.items() if any(x.setting.protocol == name for x in lines)]
     left_out = {num_chunks: 0 for num_chunks in _lengths(lines)}
@@ -270,7 +270,7 @@ def _below_untrained(lines: Sequence[Line]) -> list[str]:
     places = ", ".join(f"{num_chunks:,}" for num_chunks in sorted(set(worse)))
     return [
         f"Trained is below untrained in F1 at {places} chunks: too few updates (num_updates), too few questions, or "
-        "other ones than it was trained on; until more training helps, search with the best of the other methods."
+        "questions unlike those of its training; until more training helps, search with the best of the other methods."
     ]
 
 

@@ -80,7 +80,7 @@ class Options:
             _check_names("methods", self.methods, METHODS)
         _check_names("protocols", self.protocols, PROTOCOLS)
         if len(set(self.protocols)) != len(self.protocols):
-            raise UsageError(f"protocols={self.protocols!r}: one stands twice")
+            raise UsageError(f"protocols={self.protocols!r}: one is given twice")
         for name, least in (("num_steps", 1), ("num_questions", 1), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and not _is_whole(value, least):
@@ -189,7 +189,7 @@ def check_protocols(options: Options, run: Run, calibrated: bool) -> None:
     """
     if "threshold" in options.protocols and run.threshold is None and not calibrated:
         raise UsageError(
-            (Arg("protocols", "threshold"), ": this run has no threshold of its own"),
+            (Arg("protocols", "threshold"), ": this run has no threshold"),
             field="protocols",
             value="threshold",
             remedy=(
@@ -206,7 +206,7 @@ def check_protocols(options: Options, run: Run, calibrated: bool) -> None:
         )
     if len(set(options.beam_widths)) != len(options.beam_widths):
         widths = options.beam_widths
-        raise UsageError((Arg("beam_widths", widths), ": a width stands twice"), field="beam_widths", value=widths)
+        raise UsageError((Arg("beam_widths", widths), ": a width is given twice"), field="beam_widths", value=widths)
     if options.methods is not None and "trained" not in options.methods:
         _check_without_trained(options, calibrated)
 
@@ -214,23 +214,23 @@ def check_protocols(options: Options, run: Run, calibrated: bool) -> None:
 def _check_without_trained(options: Options, calibrated: bool) -> None:
     if max(options.beam_widths) > 1:
         raise UsageError(
-            (Arg("beam_widths"), " searches with the trained retriever"),
+            (Arg("beam_widths"), " works only with the method 'trained'"),
             field="beam_widths",
             value=options.beam_widths,
-            remedy=(": name trained in ", Arg("methods")),
+            remedy=("add it to ", Arg("methods")),
         )
     if options.stopping:
         raise UsageError(
-            (Arg("stopping"), " looks at the trained retriever"),
+            (Arg("stopping"), " works only with the method 'trained'"),
             field="stopping",
-            remedy=(": name trained in ", Arg("methods")),
+            remedy=("add it to ", Arg("methods")),
         )
     if options.protocols and set(options.protocols) <= ({"stop"} if calibrated else {"stop", "threshold"}):
         raise UsageError(
-            (Arg("protocols", options.protocols), ": of all methods trained alone has it"),
+            (Arg("protocols", options.protocols), ": only the method 'trained' supports it"),
             field="protocols",
             value=options.protocols,
-            remedy=("name it in ", Arg("methods")),
+            remedy=("add trained to ", Arg("methods")),
         )
 
 
@@ -244,7 +244,7 @@ def default_methods(vectors: bool = False, note: Callable[[str], None] = NOBODY.
     if vectors:
         return ("trained", "single_step")
     if not is_installed():
-        note("the embedded encoder is not installed: no rows untrained and single_step; name these methods to insist")
+        note("MiniLM is not installed, so the rows untrained and single_step are omitted; see docs/start.md")
         return ("trained", "bm25")
     return METHODS
 

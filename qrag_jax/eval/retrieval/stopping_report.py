@@ -112,7 +112,7 @@ def _stop_notes(analysis: StopAnalysis) -> list[str]:
         "TPR, FPR: shares of the gold and of the other chunks that were picked, all questions pooled.",
         f"AUC {share(auc(curve))}: a straight line from FPR {reach}, where the picks end, to 1 is part of it; "
         f"mean TPR up to {reach}: {share(auc_within_reach(curve))}.",
-        "The best row is no result: a threshold to report with is calibrated on other questions.",
+        "The best row is not a result, because a threshold must be calibrated on other questions.",
         "The oracle reads the labels: it bounds EM, not F1. Where the gold is never complete it takes every pick.",
     ]
 

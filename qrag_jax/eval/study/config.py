@@ -57,7 +57,7 @@ class TaskConfig:
             raise ValueError("questions: a task of files needs a .jsonl of questions")
         if self.stitch_sentences is not None and self.kind not in TASKS.choices("short"):
             short = " and ".join(TASKS.choices("short"))
-            raise ValueError(f"stitch_sentences: kind {self.kind} has long documents of its own; only of {short}")
+            raise ValueError(f"stitch_sentences: kind {self.kind} has long documents; this works only with {short}")
         if self.questions and self.kind not in TASKS.choices("questions"):
             raise ValueError(f"questions {self.questions}: kind {self.kind} has its own; leave this field out")
         if self.encoding != "utf-8" and self.kind != "files":

@@ -48,8 +48,8 @@ def load_with_problems(
     task, problems = _read(name, config, Path(data), split)
     if config.scope == "document" and task.kind == "documents":
         raise UsageError(
-            f"tasks.{name}.scope: document: would search the documents that are asked for and no others, so that all "
-            "strategies are right; choose corpus, or questions with evidence"
+            f"tasks.{name}.scope: document: searches only the relevant documents, so all strategies "
+            "would be right; choose corpus, or questions with evidence"
         )
     if config.num_documents is not None and config.num_documents < len(task.documents):
         task = _sample_documents(task, config.num_documents, seed)

@@ -90,7 +90,9 @@ def run_study(
     if [task.name for task in tasks] != list(config.tasks):
         raise UsageError(f"tasks {[task.name for task in tasks]}: the config has {list(config.tasks)}, in this order")
     if config.budgets and all(task.kind == "documents" for task in tasks):
-        raise UsageError(f"budgets {list(config.budgets)}: no task has evidence that a context could say; leave it out")
+        raise UsageError(
+            f"budgets {list(config.budgets)}: no task has evidence that a context could contain; leave it out"
+        )
     prices = load_prices(config.prices) if config.prices else None
     tools = Tools(encoder, SentenceCache(out / "sentences"), make_splitter(config.splitter, config.language))
     _check_strategies(config, encoder)

@@ -142,8 +142,8 @@ def _rounds(
             pause = _PAUSES[0]
         elif not held_above.isdisjoint(waiting):
             raise UsageError(
-                "finished: asks a prompt that is in progress in its own batch, and would wait forever; ask it after "
-                "that batch"
+                "the callback `finished` asked a prompt that its own batch is still running, and would wait forever; "
+                "ask it after that batch"
             )
         else:
             time.sleep(pause)

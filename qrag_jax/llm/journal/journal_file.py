@@ -194,8 +194,8 @@ def _check_one_name(path: Path) -> None:
             pass
         if _num_names(path) > 1:
             raise UsageError(
-                f"{path}: has other names (hard links), and calls under them would be paid again; remove them (find "
-                "-samefile lists them), or copy the file"
+                f"{path}: has other names (hard links), and calls under them would be paid for again; remove them "
+                "(find -samefile lists them), or copy the file"
             )
 
 
@@ -237,7 +237,7 @@ def _check_no_rest(path: Path) -> None:
     if rest.exists() and rest.stat().st_size:
         raise InputError(
             f"{rest}: contains the last answers of a journal that was moved or removed; move it too (as the journal's "
-            f"new name with -wal), or remove it with {path.name}-shm"
+            f"new name with -wal), or remove both it and {path.name}-shm"
         )
     for left in (rest, path.with_name(f"{path.name}-shm")):
         left.unlink(missing_ok=True)

@@ -257,8 +257,8 @@ class OpenAIGenerator:
         self.num_repeated += repeated
         if uncounted:
             warnings.warn(
-                f"{self._base_url} sends no token counts ({uncounted} of {prompts} answers); they count as 0, and a "
-                "budget does not hold",
+                f"{self._base_url} sends no token counts ({uncounted} of {prompts} answers); they count as 0, so "
+                "budgets cannot be enforced",
                 UserWarning,
                 stacklevel=3,
             )
@@ -392,8 +392,8 @@ def _warn_of_word(key_name: str, key: str | None, answers: Sequence[Generation])
     if number := sum(key in answer.text for answer in answers):
         warnings.warn(
             f"environment variable {key_name}: the key is a word, and {number} of {len(answers)} answers contain it. "
-            "It stays in them (and in a journal), since texts contain words by chance; if it is a secret, choose a key "
-            "with letters and digits",
+            "It is not removed from them (nor from a journal), because it may be an ordinary word; if it is a secret, "
+            "choose a key with letters and digits",
             UserWarning,
             stacklevel=3,
         )

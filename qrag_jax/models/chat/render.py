@@ -64,7 +64,7 @@ def defuse(text: str, special_tokens: Sequence[str]) -> str:
         if token not in text:
             continue
         if len(token) == 1 or _BREAK in token:
-            raise InputError(f"text: holds {token!r}, which this model reads as a special token: alter it")
+            raise InputError(f"text: contains {token!r}, which this model reads as a special token: change the text")
         text = text.replace(token, token[0] + _BREAK + token[1:])
     if any(token in text for token in special_tokens if token.strip()):
         return defuse(text, special_tokens)

@@ -210,7 +210,7 @@ def render_template(source: str, values: Mapping[str, Any], name: str = "templat
         raise error.at(name) from None
     except _FAULTS as error:
         reason = str(error)[:300] or "it failed"
-        raise InputError(f"{type(error).__name__}: {reason}. Use a model with a sound template", file=name) from error
+        raise InputError(f"{type(error).__name__}: {reason}. Use a model with a valid template", file=name) from error
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -254,7 +254,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def text_of(self, value: Any) -> str:
         if not isinstance(value, str | int | float | list | tuple | dict | Undefined | None):
-            raise SecurityError(f"a {type(value).__name__} is no text")
+            raise SecurityError(f"a {type(value).__name__} is not a string")
         self.charge(size_of(value))
         return str(value)
 

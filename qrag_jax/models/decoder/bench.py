@@ -136,7 +136,7 @@ def _check(decoding: Decoding, work: Work) -> None:
     cache = cache_bytes(decoding._config, work.rows, work.size, decoding._dtype)
     if work.rows > decoding.batch_size or (work.rows > 1 and cache > decoding._cache_bytes):
         raise UsageError(
-            f"rows {work.rows}: prompts of {work.prompt_tokens} tokens are worked on in smaller batches: at most "
+            f"rows {work.rows}: prompts of {work.prompt_tokens} tokens run in smaller batches: at most "
             f"{decoding.batch_size} rows, and {decoding._cache_bytes / 1e9:.1f} GB of cache, of which these take "
             f"{cache / 1e9:.1f}"
         )

@@ -92,6 +92,6 @@ class DecoderConfig:
             if problem := size_problem(name, getattr(self, name)):
                 raise InputError(problem)
         if self.num_heads % self.num_kv_heads:
-            raise InputError(f"num_heads {self.num_heads} is no multiple of num_kv_heads {self.num_kv_heads}")
+            raise InputError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
         if self.head_dim % 2:
             raise InputError(f"head_dim {self.head_dim}: rotary positions need an even size")

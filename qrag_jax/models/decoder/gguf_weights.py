@@ -57,10 +57,10 @@ def gguf_decoder_config(file: GGUFFile) -> DecoderConfig:
         raise InputError(f"{file.path}: general.architecture is {name!r}, only {', '.join(_FAMILIES)} are read")
     fields = _Fields(file, name)
     if fields.get("attention.causal") not in (None, True):
-        raise fields.error("attention.causal", fields.get("attention.causal"), "only decoders, which are, are computed")
+        raise fields.error("attention.causal", fields.get("attention.causal"), "only causal decoders are supported")
     if found := [key for key in _ABSENT if _is_set(fields.get(key))]:
         shown = ", ".join(f"{name}.{key} {fields.get(key)!r:.50}" for key in found)
-        raise InputError(f"{file.path}: {shown}: not computed here; take another model")
+        raise InputError(f"{file.path}: {shown}: not supported; use another model")
     num_heads, hidden_size = fields.size("attention.head_count"), fields.size("embedding_length")
     head_dim = fields.size("attention.key_length", hidden_size // num_heads)
     for key in ("attention.value_length", "rope.dimension_count"):
@@ -142,14 +142,14 @@ def _rope_scaling(fields: _Fields) -> RopeScaling:
     if isinstance(kind, str) and kind == "none":
         return RopeScaling()
     if not isinstance(kind, str) or kind not in ("linear", "yarn"):
-        raise fields.error("rope.scaling.type", kind, "only none, linear and yarn are computed")
+        raise fields.error("rope.scaling.type", kind, "only none, linear and yarn are supported")
     if kind == "linear":
         factor = _short(fields.number(stretch))
         return RopeScaling() if factor == 1 else RopeScaling(kind="linear", factor=factor)
     factor = _short(fields.number("rope.scaling.factor"))
     attention = fields.number("rope.scaling.attn_factor", 1.0)
     if attention != 1:
-        raise fields.error("rope.scaling.attn_factor", attention, "only 1 is computed")
+        raise fields.error("rope.scaling.attn_factor", attention, "only 1 is supported")
     return RopeScaling(
         kind="yarn",
         factor=factor,
@@ -166,7 +166,9 @@ def _with_llama3(file: GGUFFile, config: DecoderConfig) -> DecoderConfig:
     plain, stretched = inverse_frequencies(config)[0], inverse_frequencies(replace(config, rope_scaling=scaling))[0]
     fits = divisors.shape == plain.shape and np.allclose(plain / stretched, divisors, rtol=1e-3)
     if config.rope_scaling.kind != "default" or not fits:
-        raise InputError(f"{file.path}: {_FREQUENCIES} holds other factors than Llama 3.1 to 3.3; not computed here")
+        raise InputError(
+            f"{file.path}: {_FREQUENCIES} contains other factors than Llama 3.1 to 3.3; these are not supported"
+        )
     return replace(config, rope_scaling=scaling)
 
 
@@ -183,7 +185,7 @@ class GGUFTensors(Mapping[str, np.ndarray]):
         self._names = {_hf_name(name): name for name in theirs}
         if len(self._names) != len(theirs):
             twice = ", ".join(name for name in theirs if self._names[_hf_name(name)] != name)
-            raise InputError(f"{file.path}: tensors that are there twice, by two names: {twice}; copy the file again")
+            raise InputError(f"{file.path}: tensors that occur twice, under two names: {twice}; copy the file again")
 
     def __getitem__(self, name: str) -> np.ndarray:
         theirs = self._names[name]

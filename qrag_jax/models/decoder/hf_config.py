@@ -98,7 +98,7 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
     problems += [found for name, ours in _BOUNDED.items() if (found := size_problem(ours, values.get(name), name))]
     size, heads = values.get("hidden_size"), values.get("num_attention_heads")
     if family != "qwen3" and values.get("head_dim") is None and _is_size(size) and _is_size(heads) and size % heads:
-        problems.append(f"hidden_size {size} is no multiple of num_attention_heads {heads}, and head_dim is missing")
+        problems.append(f"hidden_size {size} is not a multiple of num_attention_heads {heads}, and head_dim is missing")
     for name in ("rms_norm_eps", "rope_theta"):
         if name in values and not _is_number(values[name]):
             problems.append(f"{name} is {values[name]!r}, a positive number is needed")
@@ -106,9 +106,9 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
         if values.get(name) not in (None, True, False):
             problems.append(f"{name} is {values[name]!r}, true or false is needed")
     if values.get("is_causal") not in (None, True):
-        problems.append(f"is_causal is {values['is_causal']!r}, only decoders, which are, are computed")
+        problems.append(f"is_causal is {values['is_causal']!r}, only causal decoders are supported")
     if values.get("hidden_act", "silu") not in ("silu", "swish"):
-        problems.append(f"hidden_act is {values['hidden_act']!r}, only 'silu' is computed")
+        problems.append(f"hidden_act is {values['hidden_act']!r}, only 'silu' is supported")
     if values.get("quantization_config") is not None:
         problems.append("quantization_config: quantised tensors are read from GGUF files only")
     return problems + _window_problems(values) + _rope_problems(values)
@@ -121,11 +121,13 @@ def _window_problems(values: Mapping[str, Any]) -> list[str]:
         if not isinstance(kinds, list) or len(kinds) != num_layers:
             return [f"layer_types is {kinds!r:.100}, a list of an entry for each of {num_layers!r} layers is needed"]
         other = sorted({str(kind) for kind in kinds if kind != "full_attention"})
-        return [f"layer_types has {', '.join(other)}, only full_attention is computed"] if other else []
+        return [f"layer_types has {', '.join(other)}, only full_attention is supported"] if other else []
     first = values.get("max_window_layers", 0)
     in_use = values.get("use_sliding_window") and values.get("sliding_window") is not None
     if in_use and not (_is_size(num_layers) and _is_size(first) and first >= num_layers):
-        return [f"use_sliding_window with sliding_window {values['sliding_window']!r}: only full attention is computed"]
+        return [
+            f"use_sliding_window with sliding_window {values['sliding_window']!r}: only full attention is supported"
+        ]
     return []
 
 
@@ -143,10 +145,10 @@ def _rope_problems(values: Mapping[str, Any]) -> list[str]:
     if not isinstance(rope, Mapping):
         return [f"rope_scaling is {rope!r}, an object is needed"]
     if nested := sorted(str(name) for name, value in rope.items() if isinstance(value, Mapping)):
-        return [f"rope_parameters differ by kind of layer ({', '.join(nested)}): only one for all layers is computed"]
+        return [f"rope_parameters differ by kind of layer ({', '.join(nested)}): only one for all layers is supported"]
     kind = _rope_kind(rope)
     if not isinstance(kind, str) or kind not in _ROPE_NAMES:
-        return [f"rope_type is {kind!r}, only {', '.join(_ROPE_NAMES)} are computed"]
+        return [f"rope_type is {kind!r}, only {', '.join(_ROPE_NAMES)} are supported"]
     problems = []
     share = rope.get("partial_rotary_factor", values.get("partial_rotary_factor"))
     if share not in (None, 1):

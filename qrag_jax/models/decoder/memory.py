@@ -77,7 +77,7 @@ def check_memory(
     raise UsageError(
         f"language model {str(source)!r}: its {number / 1e6:,.0f} million parameters take at least "
         f"{loading / 1e9:,.2f} GB while they are loaded as {storage}{beside}, and {available / 1e9:,.2f} GB of memory "
-        f"are available: what fits{' beside that cache' if cache else ''} has at most {fits / 1e6:,.0f} million "
+        f"are available: a model that fits{' with that cache' if cache else ''} has at most {fits / 1e6:,.0f} million "
         f"parameters{advice if smaller < loading and smaller + cache <= available else ''}"
     )
 

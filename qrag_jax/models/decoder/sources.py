@@ -40,7 +40,7 @@ def find_decoder(source: str | Path, revision: str | None = None) -> Path:
     path = Path(source)
     is_hub = isinstance(source, str) and source != SMOLLM2 and not path.exists() and _HUB_ID.fullmatch(source)
     if revision is not None and not is_hub:
-        raise UsageError(f"language model {str(source)!r}: revision {revision!r} is of hub ids only; leave it out")
+        raise UsageError(f"language model {str(source)!r}: revision {revision!r} works only with hub ids; drop it")
     if source == SMOLLM2:
         return _PACKAGE.find()
     if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):

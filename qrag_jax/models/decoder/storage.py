@@ -71,7 +71,7 @@ def maker(config: DecoderConfig, tensors: Mapping[str, np.ndarray], storage: Sto
     if storage not in ("int8", "file"):
         return None
     if storage == "file" and not isinstance(tensors, GGUFTensors):
-        raise UsageError("storage 'file' is of .gguf files: choose float32, bfloat16 or int8 for a folder")
+        raise UsageError("storage 'file' works only with .gguf files: choose float32, bfloat16 or int8 for a folder")
 
     kinds = tensors.kinds if isinstance(tensors, GGUFTensors) else {}
 
@@ -142,4 +142,4 @@ def _is_finite(mins: np.ndarray | None) -> bool:
 
 
 def _not_finite(row: TensorRow) -> str:
-    return f"{row.name}: holds NaN or infinity"
+    return f"{row.name}: contains NaN or infinity"

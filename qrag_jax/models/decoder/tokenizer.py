@@ -134,7 +134,7 @@ class DecoderTokenizer:
             raise InputError(f"text: {type(text).__name__} {text!r:.60} cannot be read as Unicode text") from error
         if not special and (found := self._never_plain.keys() & set(ids)):
             names = ", ".join(repr(self._never_plain[number]) for number in sorted(found))
-            raise InputError(f"text: spells the special token {names} and has no other form here: alter the text")
+            raise InputError(f"text: spells the special token {names} and has no other form here: change the text")
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -280,5 +280,7 @@ def _chat_template(settings: Mapping[str, Any], folder: Path) -> str | None:
         named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
         value = named.get("default")
     if value is not None and not isinstance(value, str):
-        raise InputError(f"{folder / 'tokenizer_config.json'}: chat_template is no text and no list with a 'default'")
+        raise InputError(
+            f"{folder / 'tokenizer_config.json'}: chat_template is neither a string nor a list with a 'default'"
+        )
     return value

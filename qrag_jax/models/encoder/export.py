@@ -43,7 +43,7 @@ def fold_scale(config: EncoderConfig, params: Params, scale: float) -> dict:
     if scale == 1.0:
         return dict(params)
     if config.normalize:
-        raise UsageError(f"scale {scale}: the encoder normalises its vectors, so that no scale can be kept")
+        raise UsageError(f"scale {scale}: the encoder normalises its vectors, so a scale has no effect")
     last = f"layer_{config.num_layers - 1}"
     norm = {name: np.asarray(value) * np.float32(scale) for name, value in params[last]["output_norm"].items()}
     return {**params, last: {**params[last], "output_norm": norm}}

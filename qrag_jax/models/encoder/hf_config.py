@@ -39,7 +39,9 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
     path = folder / "config.json"
     if not path.is_file() and (folder / ROUTER_PATH).is_dir():
         tower = folder / ROUTER_PATH / "query_0_Transformer"
-        raise InputError(f"holds two towers, a Router of sentence-transformers: load one, such as {tower}", file=folder)
+        raise InputError(
+            f"contains two towers, a Router of sentence-transformers: load one, such as {tower}", file=folder
+        )
     values = read_json(path)
     problems = _problems(values)
     if problems:

@@ -188,7 +188,7 @@ def tensor_problem(name: str, tensor: np.ndarray, shape: tuple[int, ...]) -> str
         return f"{name}: dtype {tensor.dtype}, a float is needed"
     # The sum is cheaper than a mask and is not finite whenever an entry is not.
     if not np.isfinite(tensor.sum(dtype=np.float64)):
-        return f"{name}: holds NaN or infinity"
+        return f"{name}: contains NaN or infinity"
     return None
 
 
@@ -199,7 +199,7 @@ def without_prefix(
     prefix = _PREFIXES[config.family]
     named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     if len(named) != len(tensors):
-        raise InputError(f"some tensors are there twice, with and without the prefix {prefix!r}", file=source)
+        raise InputError(f"some tensors occur twice, with and without the prefix {prefix!r}", file=source)
     return named
 
 

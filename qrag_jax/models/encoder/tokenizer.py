@@ -34,7 +34,7 @@ def read_special_tokens(path: Path) -> dict[str, str]:
     named = {role: value.get("content") if isinstance(value, dict) else value for role, value in named.items()}
     for role, value in named.items():
         if isinstance(value, str) and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise InputError(f"{role} is {value!r}, which is no Unicode text; copy the folder again", file=path)
+            raise InputError(f"{role} is {value!r}, which is not Unicode text; copy the folder again", file=path)
     return {role: value for role, value in named.items() if isinstance(value, str)}
 
 
@@ -78,7 +78,7 @@ def _usual_cls(tokenizer: Tokenizer, source: str) -> str:
     there = [token for token in _USUAL if tokenizer.token_to_id(token) is not None]
     if len(there) > 1:
         raise InputError(
-            f"has {' and '.join(there)}: name its cls_token in a tokenizer_config.json beside it", file=source
+            f"has {' and '.join(there)}: name its cls_token in a tokenizer_config.json next to it", file=source
         )
     return there[0] if there else CLS
 
@@ -274,7 +274,7 @@ def _too_long(name: str, text: str, num_tokens: int, window: int) -> str:
 def _unreadable(texts: Sequence[object]) -> str:
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            return f"text {index}: {type(text).__name__} {text!r:.60} is no str"
+            return f"text {index}: {type(text).__name__} {text!r:.60} is not a str"
         lone = [position for position, character in enumerate(text) if "\ud800" <= character <= "\udfff"]
         if lone:
             return f"text {index}: lone surrogate at character {lone[0]}; decode the file with errors='replace'"

@@ -149,7 +149,7 @@ def _read_pooler(config: EncoderConfig, tensors: Mapping[str, np.ndarray], path:
     pooler = {name: tensor.astype(np.float32) for name, tensor in named.items() if name in POOLER}
     bad = [name for name, tensor in pooler.items() if not np.isfinite(tensor).all()]
     if bad:
-        raise InputError(f"{', '.join(bad)}: holds NaN or infinity", file=path)
+        raise InputError(f"{', '.join(bad)}: contains NaN or infinity", file=path)
     return _pooler_tensors(config, pooler, f"{path}: ") if pooler else {}
 
 

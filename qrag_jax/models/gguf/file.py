@@ -115,7 +115,7 @@ def read_gguf(path: str | Path) -> GGUFFile:
         raise InputError("no such file", file=path)
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise InputError(f"no GGUF file: it does not begin with {_MAGIC.decode()}", file=path)
+            raise InputError(f"not a GGUF file: it does not begin with {_MAGIC.decode()}", file=path)
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     header = _Header(path, data)
     version = header.number("<u4", "version")
@@ -176,7 +176,7 @@ def _read_fields(header: _Header, count: int) -> dict[str, Any]:
     for number in range(count):
         name = header.text(f"name of metadata field {number}")
         if name in metadata:
-            raise header.error(f"metadata field {name!r:.200} is there twice")
+            raise header.error(f"metadata field {name!r:.200} occurs twice")
         metadata[name] = _read_value(header, header.number("<u4", f"type of {name!r:.200}"), name)
     return metadata
 
@@ -208,7 +208,7 @@ def _read_tensors(header: _Header, count: int, metadata: Mapping[str, Any]) -> d
     tensors: dict[str, GGUFTensor] = {}
     for tensor in listed:
         if tensor.name in tensors:
-            raise header.error(f"tensor {tensor.name!r:.200} is there twice")
+            raise header.error(f"tensor {tensor.name!r:.200} occurs twice")
         if tensor.start % alignment or first + tensor.start + tensor.size > len(header.data):
             raise header.error(
                 f"tensor {tensor.name!r:.200}: {tensor.size} bytes at offset {tensor.start} of the data, which begin "

@@ -99,7 +99,9 @@ def _texts(metadata: Mapping[str, Any], name: str, source: str) -> Sequence[str]
     try:
         "".join(values).encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{_KEY}{name}: holds half a character ({error.reason}); get it again", file=source) from error
+        raise InputError(
+            f"{_KEY}{name}: contains half a character ({error.reason}); get it again", file=source
+        ) from error
     return values
 
 

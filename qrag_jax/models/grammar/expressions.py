@@ -62,7 +62,9 @@ Expression = Characters | Sequenced | Either | Repeated | Run
 def literal(text: str) -> Sequenced:
     """Exactly this text."""
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise UsageError(f"grammar: {text!r:.60} holds half of a character (a lone surrogate): no answer can spell it")
+        raise UsageError(
+            f"grammar: {text!r:.60} contains half of a character (a lone surrogate): no answer can spell it"
+        )
     return Sequenced(tuple(Characters(((ord(character), ord(character)),)) for character in text))
 
 

@@ -91,9 +91,9 @@ def _kinds(given: object, where: str) -> list[Any]:
 
 
 def _alternatives(word: str, words: Mapping[str, Any], where: str, depth: int) -> Expression:
-    beside = words.keys() - {word} - ({"type"} if word != "anyOf" else set())
-    if beside:
-        raise _fault(where, f"keyword {sorted(beside)[0]!r} beside {word!r} is not read")
+    others = words.keys() - {word} - ({"type"} if word != "anyOf" else set())
+    if others:
+        raise _fault(where, f"keyword {sorted(others)[0]!r} next to {word!r} is not read")
     values = [words[word]] if word == "const" else words[word]
     if not isinstance(values, list) or not values:
         raise _fault(where, f"{word} must be a list that is not empty, got {values!r:.60}")
@@ -108,7 +108,7 @@ def _constant(value: object, kinds: Sequence[str], where: str) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
-        raise _fault(where, f"{value!r:.60} holds a number that is not finite, which is no JSON") from error
+        raise _fault(where, f"{value!r:.60} contains a number that is not finite, which is not JSON") from error
     if not _kinds_of(value) & set(kinds):
         raise _fault(where, f"{value!r:.60} is not of type {' or '.join(kinds)}")
     return text
@@ -162,7 +162,7 @@ def _fields(fields: Sequence[tuple[Expression, bool]]) -> Expression:
 
 def _array(words: Mapping[str, Any], where: str, depth: int) -> Expression:
     if "items" not in words:
-        raise _fault(where, "items is missing: what may stand in the list")
+        raise _fault(where, "items is missing: give the type of the list's items")
     least, most = _bounds(words, "minItems", "maxItems", MAX_ITEMS, where)
     item = sequence(_value(words["items"], f"{where}.items", depth + 1), _white())
     more = Repeated(sequence(",", _white(), item), max(least - 1, 0), most - 1) if most > 1 else sequence()

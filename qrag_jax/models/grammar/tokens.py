@@ -181,5 +181,5 @@ def _lacking(automaton: ByteAutomaton, spellings: Sequence[bytes | None]) -> str
     used = set(np.nonzero(automaton.next_state >= 0)[1].tolist())
     missing = [byte for byte in range(256) if int(automaton.class_of_byte[byte]) in used - known]
     names = ", ".join(repr(chr(byte)) if 32 <= byte < 127 else f"byte {byte:#04x}" for byte in missing[:8])
-    lacks = f"no token holds {names}" if missing else "its tokens cannot be put together so"
+    lacks = f"no token contains {names}" if missing else "its tokens cannot be put together so"
     return f"the model's vocabulary cannot spell any text that it admits ({lacks})"

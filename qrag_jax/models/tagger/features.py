@@ -111,7 +111,7 @@ def with_components(
     if vectors.shape[1:] != centre.shape:
         raise InputError(
             f"tagger: reads vectors of {len(centre)} components, those of the sentences have {vectors.shape[1]}: give "
-            "the encoder that it was trained with, or train it anew"
+            "the encoder that it was trained with, or train it again"
         )
     parts = (vectors - centre) @ components
     around = [shifted(parts, by)[1:].astype(np.float32) for by in _NEIGHBOURS]
@@ -122,7 +122,7 @@ def standardise(gaps: Gaps, basis: Basis) -> Gaps:
     """Features in standard deviations from the mean of the training documents, at most 8 either way."""
     if gaps.features.shape[1] != len(basis.mean):
         raise InputError(
-            f"tagger: trained on {len(basis.mean)} features, this version makes {gaps.features.shape[1]}: train it anew"
+            f"tagger: trained on {len(basis.mean)} features, this version has {gaps.features.shape[1]}: train it again"
         )
     scaled = np.clip((gaps.features - basis.mean) / basis.std, -_MOST, _MOST)
     return Gaps(scaled.astype(np.float32), gaps.cues)

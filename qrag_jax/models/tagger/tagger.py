@@ -112,7 +112,7 @@ def load_tagger(source: str | Path | None = None) -> Tagger:
         raise UsageError("no such folder or file; give a folder that `qrag train tagger --out` wrote", file=path)
     saved = load_checkpoint(path, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
     if saved.metadata.get("kind") != KIND:
-        raise UsageError("is no tagger: give a folder that `qrag train tagger --out` wrote", file=path)
+        raise UsageError("is not a tagger: give a folder that `qrag train tagger --out` wrote", file=path)
     return _checked(saved.arrays[KIND], saved.metadata, str(saved.folder))
 
 
@@ -158,14 +158,14 @@ def _from_file(content: bytes, where: str) -> Tagger:
     except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"damaged, or no file of a tagger ({error}): copy it again", file=where) from error
+        raise InputError(f"damaged, or not a file of a tagger ({error}): copy it again", file=where) from error
     return _checked(arrays, about, where)
 
 
 def _checked(arrays: Mapping[str, Any], about: Any, where: str) -> Tagger:
     """The tagger from the values of a file, which may be arbitrary."""
     if faults := _faults(arrays, about):
-        raise InputError(f"damaged: {'; '.join(faults)}; copy it again, or train it anew", file=where)
+        raise InputError(f"damaged: {'; '.join(faults)}; copy it again, or train it again", file=where)
     read = {name: np.asarray(arrays[name], np.float32) for name in (*_BASIS, *_PARAMS)}
     return Tagger(
         {name: read[name] for name in _PARAMS},
@@ -181,7 +181,7 @@ def _faults(arrays: Mapping[str, Any], about: Any) -> list[str]:
     kinds = {"format": int, "threshold": float, "fingerprint": str, "encoder": str, "trained_on": dict}
     if not isinstance(about, dict) or about.get("kind") != KIND:
         return ["does not say that it is a tagger"]
-    faults = [f"{name} is no {kind.__name__}" for name, kind in kinds.items() if type(about.get(name)) is not kind]
+    faults = [f"{name} is not a {kind.__name__}" for name, kind in kinds.items() if type(about.get(name)) is not kind]
     if not faults and about["format"] != _FORMAT:
         faults.append(f"format {about['format']}, this version reads {_FORMAT}")
     if not faults and not 0 < about["threshold"] < 1:
@@ -208,7 +208,7 @@ def _faults(arrays: Mapping[str, Any], about: Any) -> list[str]:
         if np.shape(arrays[name]) != shape
     ]
     numbers = [name for name in (*_BASIS, *_PARAMS) if np.asarray(arrays[name]).dtype.kind != "f"]
-    faults += [f"{name} holds no numbers" for name in numbers]
+    faults += [f"{name} contains no numbers" for name in numbers]
     if not numbers:
         faults += [f"{name} is not finite" for name in (*_BASIS, *_PARAMS) if not np.isfinite(arrays[name]).all()]
         faults += ["std is not positive"] if not (np.asarray(arrays["std"]) > 0).all() else []

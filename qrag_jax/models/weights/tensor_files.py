@@ -80,7 +80,7 @@ def _shard(folder: Path, name: str, index: Path) -> Path:
         and len(name.encode("utf-8", "surrogatepass")) <= _MAX_NAME
     )
     if not is_name or not name.endswith(".safetensors"):
-        raise InputError(f"{index}: {name!r:.200} is no safetensors file of this folder; do not trust this model")
+        raise InputError(f"{index}: {name!r:.200} is not a safetensors file of this folder; do not trust this model")
     path = folder / name
     if not path.is_file():
         raise InputError(f"no such file, {index.name} needs it; copy the folder again", file=path)

@@ -212,7 +212,7 @@ def check_trainable(documents: Sequence[HeadedDocument]) -> None:
     with_points = [one for one in documents if any(sentence for sentence, _ in one.points)]
     if len(with_points) < 2:
         raise InputError(
-            "fewer than 2 documents have a section that begins behind their first sentence: give documents with several"
+            "fewer than 2 documents have a section that begins after their first sentence: give documents with several"
         )
 
 

@@ -84,19 +84,19 @@ class DataConfig:
         )
         if self.num_negatives is not None and self.stretch == 1:
             raise UsageError(
-                f"data.num_negatives={self.num_negatives} stand for what contexts leave out of their documents: with "
-                "data.stretch=1 that is nothing"
+                f"data.num_negatives={self.num_negatives} replace sentences that contexts leave out, but "
+                "data.stretch=1 leaves out none"
             )
         if self.num_simulated and self.task != "babi":
-            raise UsageError(f"data.num_simulated={self.num_simulated} adds to data.task=babi, and to no other task")
+            raise UsageError(f"data.num_simulated={self.num_simulated} works only with data.task=babi")
 
 
 def _check_weights(weights: Mapping[str, float], task: str) -> None:
     if weights and task != "multihop":
-        raise UsageError(f"data.weights={dict(weights)} mixes the sets of data.task=multihop, and of no other task")
+        raise UsageError(f"data.weights={dict(weights)} works only with data.task=multihop")
     for name in weights:
         if name not in READERS:
-            raise UsageError(f"data.weights.{name}: no kind of set is called so; choose from {', '.join(READERS)}")
+            raise UsageError(f"data.weights.{name}: no such kind of set; choose from {', '.join(READERS)}")
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ class RunConfig:
         check_fields(self, positive=counts, within={"seed": f"[0, {2**63})"})
         if self.data.num_negatives is not None and "ranking" not in self.learner.losses:
             raise UsageError(
-                f"data.num_negatives={self.data.num_negatives} are of the loss ranking: give learner.losses.ranking a "
-                "weight, or set it to null"
+                f"data.num_negatives={self.data.num_negatives} work only with the loss ranking: give "
+                "learner.losses.ranking a weight, or set it to null"
             )
         if self.data.batch_size % (self.mesh.size * self.learner.accumulate):
             raise UsageError(
@@ -189,8 +189,8 @@ class RunConfig:
 
         if self.env.links and self.data.task not in _OWN_CONTEXTS:
             raise UsageError(
-                f"env.links=true compares the texts of contexts that questions bring with them, which data.task="
-                f"{self.data.task} has not: choose one of {', '.join(_OWN_CONTEXTS)}, or set env.links=false"
+                f"env.links=true compares the texts of a question's own context, but questions of data.task="
+                f"{self.data.task} have none: choose one of {', '.join(_OWN_CONTEXTS)}, or set env.links=false"
             )
 
     @property
@@ -388,7 +388,7 @@ def shares_of_sets(task: Task, data: DataConfig) -> list[tuple[np.ndarray, int]]
         if name not in sets:
             raise UsageError(f"data.weights.{name}: the data have no question of that set; data.paths may lack it")
         if name not in data.weights:
-            raise UsageError(f"data.weights={dict(data.weights)} says nothing of {name}: give every set a weight")
+            raise UsageError(f"data.weights={dict(data.weights)} has no weight for {name}: give every set one")
     exact = np.array([data.weights[name] for name in sets])
     exact *= data.batch_size / exact.sum()
     counts = np.floor(exact).astype(int)

@@ -155,7 +155,7 @@ def check_negatives(task: Task, num_negatives: int | None, num_devices: int) -> 
     multiple = lcm(_GROUPS, num_devices)
     if num_negatives % multiple:
         raise UsageError(
-            f"data.num_negatives={num_negatives} must be a multiple of {multiple}: they stand at {_GROUPS} places of a "
+            f"data.num_negatives={num_negatives} must be a multiple of {multiple}: they go to {_GROUPS} places of a "
             f"document, on {num_devices} devices"
         )
 

@@ -203,7 +203,7 @@ class Miner:
         if self.ids.shape != (config.num_pooled,) or not np.isin(self.ids, noise).all():
             raise InputError(
                 f"the checkpoint's mined sentences do not fit mining.size={config.size} x mining.age={config.age} and "
-                "the haystack: copy the run again, or train it anew"
+                "the haystack: copy the run again, or train it again"
             )
 
         def mine(params: PyTree, pools: tuple[PyTree, PyTree], noise: Array, sample: Sample, key: Array) -> Array:

@@ -52,7 +52,7 @@ def check_members(members: Sequence[Member]) -> None:
         raise UsageError("keep=1 could leave runs that are trained together without a common checkpoint: set keep=2")
     steps = sorted({0 if member.start is None else member.start.step for member in members})
     if len(steps) > 1:
-        raise UsageError(f"runs that go on together must stand at the same update, these stand at {steps}")
+        raise UsageError(f"runs that are resumed together must be at the same update, but these are at {steps}")
 
 
 def saved_rows(members: Sequence[Member]) -> int:
@@ -142,7 +142,7 @@ def check_resumable(saved: Checkpoint, config: RunConfig, about: Mapping[str, An
     check_same_config(saved, to_dict(config), _FREE_FIELDS, to_dict(RunConfig()))
     for name in ("data_sha256", "rows"):
         if name not in saved.metadata:
-            raise InputError(f"{saved.folder}: metadata.json has no {name}: this run cannot be resumed; train it anew")
+            raise InputError(f"{saved.folder}: metadata.json has no {name}: this run cannot be resumed; train it again")
     if saved.metadata["data_sha256"] != about["data_sha256"]:
         raise InputError(
             f"{saved.folder}: trained on other data: {saved.metadata['num_questions']} questions of "

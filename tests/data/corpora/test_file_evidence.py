@@ -168,7 +168,7 @@ def test_what_stands_nowhere_or_twice(item, reason):
         ({"file": "README.md", "start": 18, "end": 19}, r"\[18, 19\) of README.md is blank"),
         (
             {"file": "docs/a.md", "start": 1, "end": 4, "text": "Rye"},
-            "docs/a.md has 'ats', not 'Rye', which is not there just once; offsets",
+            "docs/a.md has 'ats', not 'Rye', which does not occur exactly once; offsets",
         ),
     ],
 )

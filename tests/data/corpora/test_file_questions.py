@@ -141,7 +141,7 @@ def test_what_cannot_be_asked_is_counted_and_named(tmp_path):
     told = [line.split("my questions.jsonl:")[1] for line in problems]
     assert told == [
         "2: evidence text not found: evidence[1] 'Nowhere.'",
-        "3: evidence text stands in several places: evidence 'Both.': a.md at 36, sub/b.txt at 16",
+        "3: evidence text occurs in several places: evidence 'Both.': a.md at 36, sub/b.txt at 16",
         "4: names a file that is not in the corpus: evidence 'gone.md'",
         "5: no evidence: an empty list",
         "6: no evidence: this line names files only, others say where in them",

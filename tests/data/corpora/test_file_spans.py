@@ -90,7 +90,7 @@ def test_the_only_place_of_the_text():
 @pytest.mark.parametrize(
     ("span", "text", "message"),
     [
-        ((0, 4), "Three.", r"at \[\(0, 4\)\] a has 'One.', not 'Three.', which is not there just once"),
+        ((0, 4), "Three.", r"at \[\(0, 4\)\] a has 'One.', not 'Three.', which does not occur exactly once"),
         ((0, 4), "Four.", ".* a has 'One.', not 'Four.'"),
         ((4, 6), None, r"\[4, 6\) of a is blank; count characters from 0"),
         ((3, 3), None, r"\[3, 3\) is not inside a, which has 33 characters"),

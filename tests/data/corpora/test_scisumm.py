@@ -122,7 +122,7 @@ def test_citances_that_cannot_be_posed_are_counted(tmp_path):
     ("change", "message"),
     [
         (lambda p, c: p[1].update(sections=[]), ":2: the paper has no title and no sentence"),
-        (lambda p, c: p[1]["sections"][0]["sentences"].append(["1", "a"]), ":2: sentence id '1' is there twice"),
+        (lambda p, c: p[1]["sections"][0]["sentences"].append(["1", "a"]), ":2: sentence id '1' occurs twice"),
         (lambda p, c: p[1]["sections"].__setitem__(0, {"title": "T", "sentences": []}), "document B00-2: has no sent"),
     ],
 )

@@ -43,8 +43,8 @@ def test_documents_need_no_evidence_and_no_sentences():
     [
         ({"documents": ()}, "t: 0 documents and 1 questions"),
         ({"questions": (), "left_out": {"no answer": 7}}, "t: 2 documents and 0 questions.*; left out, no answer: 7"),
-        ({"documents": (*DOCUMENTS, Document("a", "Again."))}, "document id 'a' is there twice"),
-        ({"questions": (question(), question())}, "question id 'q1' is there twice"),
+        ({"documents": (*DOCUMENTS, Document("a", "Again."))}, "document id 'a' is given twice"),
+        ({"questions": (question(), question())}, "question id 'q1' is given twice"),
         ({"questions": (question(id=""),)}, "question id '' is empty"),
         ({"questions": (question(answers=("Tom", " ")),)}, "one is blank"),
         ({"questions": (question(text=" "),)}, "question q1: has no text"),

@@ -30,9 +30,9 @@ def test_reads_examples(tmp_path):
         (GOOD | {"chunks": ["a", " "], "gold": [0]}, r"chunks\[1\] must be a text that is not empty"),
         (GOOD | {"gold": [3]}, r"gold chunk 3 does not exist; chunks has 3 \(indices 0..2\)"),
         (GOOD | {"gold": [-1]}, "gold chunk -1 does not exist"),
-        (GOOD | {"gold": [0.0]}, "gold must hold integers, got 0.0"),
-        (GOOD | {"question": "a \ud800"}, "question holds half of a surrogate pair"),
-        (GOOD | {"chunks": ["a", "\udfff"], "gold": [0]}, r"chunks\[1\] holds half of a surrogate pair"),
+        (GOOD | {"gold": [0.0]}, "gold must be integers, got 0.0"),
+        (GOOD | {"question": "a \ud800"}, "question contains half of a surrogate pair"),
+        (GOOD | {"chunks": ["a", "\udfff"], "gold": [0]}, r"chunks\[1\] contains half of a surrogate pair"),
         (GOOD | {"gold": [1, 1]}, "gold names a chunk twice"),
     ],
 )

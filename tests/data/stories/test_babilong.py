@@ -136,7 +136,7 @@ def test_text_table_refuses_noise_that_is_a_fact():
     table = text_table(STORIES, HAYSTACK)
     assert len(table) == len(STORIES.texts) + len(HAYSTACK) and table[len(STORIES.texts)] == "Noise sentence 0."
     mixed = Haystack((STORIES.texts[3], "A b."), np.zeros(2, np.int32), "mixed")
-    with pytest.raises(InputError, match="holds 1 sentences that are facts"):
+    with pytest.raises(InputError, match="contains 1 sentences that are facts"):
         text_table(STORIES, mixed)
     assert text_table(STORIES, mixed.without(STORIES.texts))[-1] == "A b."
 

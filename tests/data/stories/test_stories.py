@@ -167,5 +167,5 @@ def test_nothing_new_to_hold_out():
     for number in range(4):
         facts = np.asarray([builder.intern("a"), builder.intern("b")][:: 1 if number % 2 else -1], np.int32)
         builder.add(f"q{number}", facts, "Who?", "-", [0])
-    with pytest.raises(InputError, match="all 1 questions that would be held out are asked on the other side too"):
+    with pytest.raises(InputError, match="all 1 questions that would be held out are in the training part too"):
         hold_out(builder.build(), 0.25, 0)

@@ -59,7 +59,7 @@ def test_no_answers_no_scores():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (MeasureOptions(("em", "bleu")), "measure 'bleu': there is none; choose from em, f1, contains, rouge_l"),
+        (MeasureOptions(("em", "bleu")), "measure 'bleu': no such measure; choose from em, f1, contains, rouge_l"),
         (MeasureOptions(()), "name at least one"),
         (MeasureOptions(("em", "em")), "each once"),
         (MeasureOptions(("babilong",)), "BabiLong's rule is for bAbI questions"),

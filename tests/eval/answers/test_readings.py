@@ -54,5 +54,5 @@ def test_records_of_other_contexts_are_refused():
     records = [make_record(query, (1,)) for query in range(3)]
     moved = [replace(records[0], gold=(1,)), *records[1:]]
     for wrong in (records[:2], records[::-1], moved):
-        with pytest.raises(InputError, match="tiny: the records are of other contexts than the task gives with seed 0"):
+        with pytest.raises(InputError, match="tiny: the records have other contexts than the task has with seed 0"):
             bound_readings(make_task(), wrong)

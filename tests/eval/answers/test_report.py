@@ -25,7 +25,7 @@ def test_facts_stand_beside_answers():
     cells = [cell.strip() for cell in trained if cell]
     assert cells[:5] == ["trained", "fixed", "4", ".667", ".444"] and cells[5].startswith(".667 .") and cells[7] == "3"
     assert [line[0] for line in (bm25, gold, nothing)] == ["BM25", "gold chunks (bound)", "no chunks"]
-    assert lines[6] == "Beside each answer score: 95% interval over the questions. F1 by the convention of SQuAD."
+    assert lines[6] == "After each answer score: 95% interval over the questions. F1 by the convention of SQuAD."
     assert lines[7] == "" and len(lines) == 8
 
 
@@ -33,7 +33,7 @@ def test_what_failed_is_said():
     reader = make_reader(lambda name, answer: failed("429") if name == "Ada" else answer)
     rows = answer_rows(make_task(answers=[("Rome",), ("Oslo",), ()]), READINGS, reader).rows
     text = format_answers(rows)
-    assert "Failed calls are in no mean" in text and "without a reference answer: 1 questions" in text
+    assert "Means leave out failed calls" in text and "without a reference answer: 1 questions" in text
     (row,) = [line for line in lines_of(rows) if line.startswith("trained")]
     assert row.split()[-5:-2] == ["2", "1", "0"]
 
@@ -54,7 +54,7 @@ def test_a_score_of_nothing_is_a_dash():
     judge = make_judge(reply=lambda prompt, own: "?")
     (row,) = answer_rows(make_task(), READINGS[:3], make_reader(), judges=[judge], measures=options).rows
     text = format_answers([row])
-    assert "judge: 3 answers could not be scored and are in no mean of it." in text and "  -  " in text
+    assert "judge: 3 answers could not be scored; its means leave them out." in text and "  -  " in text
 
 
 def test_hashes_are_shown_by_their_first_digits():

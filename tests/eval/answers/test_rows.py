@@ -147,9 +147,9 @@ def test_a_users_template_is_taken_and_its_hash_recorded(tmp_path):
 def test_what_cannot_be_scored_is_refused_before_the_model_is_asked():
     reader = make_reader()
     nothing = make_task([replace(example, answer=None) for example in EXAMPLES])
-    with pytest.raises(InputError, match="tiny: none of these questions has a reference answer"):
+    with pytest.raises(InputError, match="tiny: no question has a reference answer"):
         answer_rows(nothing, READINGS, reader)
-    with pytest.raises(InputError, match="none of these questions has a reference answer"):
+    with pytest.raises(InputError, match="no question has a reference answer"):
         answer_rows(make_task(answers=[("Rome",), (), ()]), READINGS[1:2], reader)
     with pytest.raises(InputError, match="tiny: query q9 is not of this task"):
         answer_rows(make_task(), [replace(READINGS[0], query_id="q9")], reader)

@@ -140,7 +140,7 @@ def test_without_notes_all_modes_agree():
 @pytest.mark.parametrize(
     "modes, ks, message",
     [
-        (("best",), (1,), "mode 'best': choose of none, best_of"),
+        (("best",), (1,), "mode 'best': choose from none, best_of"),
         (("walk+bm25",), (1,), "mode 'walk.bm25'"),
         ((), (1,), "modes : give at least one"),
         (("none", "none"), (1,), "none twice"),

@@ -136,11 +136,11 @@ def test_a_table_of_protocols_by_hand():
         "  BM25, fixed             3.00",
         "  trained, threshold      2.50",
         "  trained, oracle         2.25",
-        "Beside fact EM and F1: 95% interval over the questions.",
+        "After fact EM and F1: 95% interval over the questions.",
         "Fact F1 of the fixed protocol cannot exceed 0.800 with this many picks: 2 min(g, T) / (g + T), g gold facts, "
         "T picks.",
         "threshold: stops below a Q that was fitted on held-out questions.",
-        "oracle: stops when all gold is found: it reads the labels, a bound of EM and no method.",
+        "oracle: stops when all gold is found: it reads the labels, so it bounds EM and is not a method.",
         "",
     ]
 

@@ -106,7 +106,7 @@ def test_what_could_not_be_asked_comes_with_the_task(tmp_path, folder):
 
 
 def test_a_search_in_the_right_documents_only_takes_evidence(tmp_path, folder):
-    with pytest.raises(UsageError, match="^tasks.small.scope: document: would search the documents that are asked for"):
+    with pytest.raises(UsageError, match="^tasks.small.scope: document: searches only the relevant documents"):
         load(folder, scope="document")
     write_files(tmp_path)
     config = TaskConfig("files", "own", questions="q.jsonl", scope="document")

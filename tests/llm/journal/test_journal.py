@@ -338,6 +338,6 @@ def test_asking_inside_of_finished_for_what_this_batch_has_in_flight_is_refused(
         if place == 0:
             generate(parrot(), path, "d")
 
-    with pytest.raises(UsageError, match="finished: asks a prompt that is in progress in its own batch"):
+    with pytest.raises(UsageError, match="`finished` asked a prompt that its own batch is still running"):
         generate(parrot(), path, "c", "d", finished=waits_for_itself)
     assert [one.text for one in generate(parrot(), path, "c", "d")] == ["c", "d"]  # nothing stayed claimed

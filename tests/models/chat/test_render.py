@@ -202,7 +202,7 @@ def test_white_space_is_no_mark_of_a_turn():
 @pytest.mark.parametrize("token", ["|", "<\u200b>"])
 def test_a_special_token_that_cannot_be_broken_is_refused(token):
     assert defuse("plain", (token,)) == "plain"
-    with pytest.raises(InputError, match="alter it"):
+    with pytest.raises(InputError, match="change the text"):
         defuse(f"a{token}b", (token,))
 
 
@@ -371,7 +371,7 @@ OTHER_REASONS = {
     "an indentation of more than 64 characters": {"indentation"},
     "JSON with": {"indented JSON", "separated JSON"},
     "division of a str": {"format by test", "format by division"},
-    "a _Namespace is no text": {"namespaces in namespaces", "namespaces in upper case"},
+    "a _Namespace is not a string": {"namespaces in namespaces", "namespaces in upper case"},
     "'lipsum' is undefined": {"filler text"},
     "too many statically nested blocks": {"deep loops"},
     "Exceeds the limit": {"many digits"},
@@ -391,7 +391,7 @@ def test_templates_that_cost_too_much_are_refused(name, monkeypatch):
     "source", ["{{ 1 / 0 }}", "{{ messages.x.y }}", "{% for %}", "{{ 'a' + 1 }}", "{{ missing() }}", "{{ 'x'|nosuch }}"]
 )
 def test_templates_with_faults_say_so(source):
-    with pytest.raises(InputError, match=r"chat template: \w+: .+ Use a model with a sound template"):
+    with pytest.raises(InputError, match=r"chat template: \w+: .+ Use a model with a valid template"):
         render_chat(source, TALK, ())
 
 

@@ -79,5 +79,5 @@ def test_what_cannot_be_measured_is_refused(work, rounds, message):
 
 def test_rows_beyond_the_cache_are_refused():
     decoding = make_decoder(tiny_talker(), batch_size=2, cache_bytes=20_000)
-    with pytest.raises(UsageError, match="rows 2: prompts of 9 tokens are worked on in smaller batches"):
+    with pytest.raises(UsageError, match="rows 2: prompts of 9 tokens run in smaller batches"):
         measure_speeds(decoding, [Work(2, 9, 7)], num_rounds=1)

@@ -101,7 +101,9 @@ def test_what_does_not_fit_is_refused_with_what_would(has):
     with pytest.raises(UsageError, match=r"'big'.* 1,0\d\d million .* 4.0\d GB .*float32 and 0.00 GB of cache"):
         check_memory(config, "big", "float32", 6)
     has(2 * GB)
-    with pytest.raises(UsageError, match=r"2.00 GB of memory are available: what fits has at most (499|500) million"):
+    with pytest.raises(
+        UsageError, match=r"2.00 GB of memory are available: a model that fits has at most (499|500) million"
+    ):
         check_memory(config, "big", "float32")
     has(None)
     check_memory(config, "big", "float32")

@@ -32,7 +32,7 @@ def test_no_such_place(source, tmp_path, monkeypatch):
 
 def test_a_revision_is_of_hub_ids_only(tmp_path):
     for source in (tmp_path, "smollm2"):
-        with pytest.raises(UsageError, match="revision 'main' is of hub ids only"):
+        with pytest.raises(UsageError, match="revision 'main' works only with hub ids"):
             find_decoder(source, "main")
 
 

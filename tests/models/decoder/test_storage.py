@@ -214,7 +214,9 @@ def test_the_best_storage_of_a_folder_is_numbers(tmp_path):
     """Also of one with the name of a file."""
     folder = save_decoder(tmp_path / "x.gguf", config_of(), random_decoder_params(config_of()), TOKENIZER)
     assert best_storage(folder) == "float32" and tensor_kinds(folder) == {}
-    with pytest.raises(UsageError, match=r"storage 'file' is of \.gguf files: choose float32, bfloat16 or int8"):
+    with pytest.raises(
+        UsageError, match=r"storage 'file' works only with \.gguf files: choose float32, bfloat16 or int8"
+    ):
         load_decoder(folder, storage="file")
 
 
@@ -245,9 +247,9 @@ def test_damaged_blocks_are_named(tmp_path):
         with pytest.raises(InputError) as error:
             load_decoder(path, storage=storage)
         for part in (
-            "model.layers.0.self_attn.v_proj.weight: holds NaN or infinity",
-            "model.layers.1.mlp.up_proj.weight: holds NaN or infinity",
-            "model.embed_tokens.weight: holds NaN or infinity",
+            "model.layers.0.self_attn.v_proj.weight: contains NaN or infinity",
+            "model.layers.1.mlp.up_proj.weight: contains NaN or infinity",
+            "model.embed_tokens.weight: contains NaN or infinity",
             "model.layers.0.mlp.down_proj.weight: shape (5, 128), needed (64, 128)",
         ):
             assert part in str(error.value)

@@ -100,7 +100,7 @@ def test_all_problems_are_named_together():
         "folder: the tensors do not fit the config; "
         "missing: model.layers.0.self_attn.q_proj.bias, model.norm.weight; "
         "left over: model.layers.1.mlp.up_proj.weight; "
-        "model.layers.0.mlp.gate_proj.weight: holds NaN or infinity; "
+        "model.layers.0.mlp.gate_proj.weight: contains NaN or infinity; "
         "model.layers.0.mlp.up_proj.weight: shape (16, 24), needed (24, 16); "
         "lm_head.weight: dtype int32, a float is needed"
     )

@@ -127,7 +127,7 @@ def test_what_is_written_is_read_back(tokenizer, tmp_path):
     [
         ("tokenizer_config.json", {"bos_token": "<s>"}, "bos_token '<s>' is not in the vocabulary of"),
         ("tokenizer_config.json", {"eos_token": 3}, "tokenizer_config.json: eos_token is 3, a text"),
-        ("tokenizer_config.json", {"chat_template": 3}, "tokenizer_config.json: chat_template is no text"),
+        ("tokenizer_config.json", {"chat_template": 3}, "tokenizer_config.json: chat_template is neither a string"),
         ("generation_config.json", {"eos_token_id": "2"}, "generation_config.json: eos_token_id is '2', an id"),
         ("generation_config.json", {"eos_token_id": [2, -1]}, "eos_token_id is .2, -1., an id"),
         ("config.json", {"eos_token_id": 2**40}, r"eos ids \[1099511627776\] are not in the vocabulary"),

@@ -159,7 +159,7 @@ def test_numbers_that_are_not_finite_are_refused(folder, value):
         tensors["model.norm.weight"][:2] = (-np.inf, np.inf)
 
     change(folder, edit)
-    with pytest.raises(InputError, match="1.self_attn.q_proj.weight: holds NaN.*model.norm.weight: holds NaN"):
+    with pytest.raises(InputError, match="1.self_attn.q_proj.weight: contains NaN.*model.norm.weight: contains NaN"):
         load_decoder(folder)
 
 

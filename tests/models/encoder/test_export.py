@@ -118,7 +118,9 @@ def test_towers_of_a_router_are_encoder_folders(towers, tmp_path, pooling, norma
         loaded = load_encoder(folder / "0_Router" / f"{route}_0_Transformer")
         assert loaded.config == config and loaded.max_seq_length == window
         chex.assert_trees_all_equal(loaded.params, fold_scale(config, towers[tower], scale))
-    with pytest.raises(InputError, match=r"r: holds two towers, .* load one, such as .*0_Router/query_0_Transformer"):
+    with pytest.raises(
+        InputError, match=r"r: contains two towers, .* load one, such as .*0_Router/query_0_Transformer"
+    ):
         load_encoder(folder)
 
 
@@ -182,6 +184,6 @@ def test_what_cannot_be_exported_is_refused(towers, tmp_path):
     export = partial(export_router, tmp_path / "r")
     with pytest.raises(UsageError, match="scale 0.0: a positive number is needed"):
         export(CONFIG, towers, TOKENIZER, scale=0.0)
-    with pytest.raises(UsageError, match="the encoder normalises its vectors, so that no scale can be kept"):
+    with pytest.raises(UsageError, match="the encoder normalises its vectors, so a scale has no effect"):
         export(replace(CONFIG, normalize=True), towers, TOKENIZER, scale=0.1)
     assert not (tmp_path / "r").exists()

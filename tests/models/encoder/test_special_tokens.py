@@ -85,5 +85,5 @@ def test_names_of_a_file(tmp_path):
     with pytest.raises(InputError, match=r"tokenizer_config\.json: not valid JSON"):
         read_special_tokens(path)
     path.write_text(json.dumps({"pad_token": {"content": "\ud800"}}))
-    with pytest.raises(InputError, match=r"tokenizer_config\.json: pad_token is '.ud800', which is no Unicode text"):
+    with pytest.raises(InputError, match=r"tokenizer_config\.json: pad_token is '.ud800', which is not Unicode text"):
         read_special_tokens(path)

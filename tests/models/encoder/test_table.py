@@ -80,7 +80,7 @@ def test_prefix_position_ids_and_heads_are_known(family, prefix, head):
     prefixed[f"{prefix}.pooler.dense.weight"] = np.zeros((4, 4), np.float32)
     prefixed[head] = np.zeros((4, 4), np.float32)
     chex.assert_trees_all_equal(params_from_tensors(config, prefixed), params_from_tensors(config, tensors))
-    with pytest.raises(InputError, match=f"some tensors are there twice, with and without the prefix '{prefix}.'"):
+    with pytest.raises(InputError, match=f"some tensors occur twice, with and without the prefix '{prefix}.'"):
         params_from_tensors(config, prefixed | tensors)
 
 
@@ -102,7 +102,7 @@ def test_all_wrong_tensors_are_named_together(tensors):
         "missing: embeddings.LayerNorm.weight, encoder.layer.0.output.dense.bias;",
         "left over: encoder.layer.2.output.dense.bias;",
         "encoder.layer.1.intermediate.dense.weight: shape (4, 6), needed (6, 4)",
-        "encoder.layer.1.output.dense.weight: holds NaN or infinity",
+        "encoder.layer.1.output.dense.weight: contains NaN or infinity",
         "embeddings.LayerNorm.bias: dtype int32, a float is needed",
     ):
         assert part in str(caught.value)

@@ -186,7 +186,7 @@ def test_wrong_texts_are_refused(tokenizer):
         tokenizer.ids(["fine", "no\ud800"])
     with pytest.raises(InputError, match="one str was given where a sequence of them is needed"):
         tokenizer.ids("the")
-    with pytest.raises(InputError, match=r"text 1: float nan is no str"):
+    with pytest.raises(InputError, match=r"text 1: float nan is not a str"):
         tokenizer._encode_batch(["fine", float("nan")], offsets=False)
     with pytest.raises(UsageError, match="window 2: at least 3 tokens are needed"):
         tokenizer.encode(["the"], window=2)

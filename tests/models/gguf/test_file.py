@@ -53,7 +53,7 @@ def test_a_file_cut_anywhere_is_refused(path, tmp_path):
     cut = tmp_path / "cut.gguf"
     for size in [*range(0, 700), *range(700, end, 37), end - 1]:
         cut.write_bytes(content[:size])
-        with pytest.raises(InputError, match=r"cut\.gguf: (broken GGUF file|no GGUF file)"):
+        with pytest.raises(InputError, match=r"cut\.gguf: (broken GGUF file|not a GGUF file)"):
             read_gguf(cut)
     cut.write_bytes(content[:end])
     assert len(read_gguf(cut).tensors) == len(TENSORS)
@@ -106,7 +106,7 @@ HOSTILE = {
     "length of metadata field 'a' is 500000": raw([field("a", 9, struct.pack("<IQ", 8, 500_000))]),
     "'a' is an array of type 9; only": raw([field("a", 9, struct.pack("<IQIQ", 9, 1, 0, 1))]),
     "'a' has type 77, which does not exist": raw([field("a", 77, b"")]),
-    "field 'a' is there twice": raw([field("a", 0, b"1")] * 2),
+    "field 'a' occurs twice": raw([field("a", 0, b"1")] * 2),
     "name of metadata field 0 is not UTF-8": raw([field(b"\xff", 0, b"1")]),
     "field 'a' is not UTF-8": raw([field("a", 8, text(b"\xff"))]),
     "one of 3 parts; join them": raw([field("split.count", 2, struct.pack("<H", 3))]),
@@ -126,7 +126,7 @@ HOSTILE = {
     "'x': 340282366920938463463374607431768211456 bytes at": raw(tensors=[entry(sizes=(2**63, 2**63))]),
     "'x': 128 bytes at offset 9223372036854775808": raw(tensors=[entry(offset=HUGE)]),
     "'x': 128 bytes at offset 4 of the data": raw(tensors=[entry(offset=4)]),
-    "'x' is there twice": raw(tensors=[entry(), entry(offset=128)]),
+    "'x' occurs twice": raw(tensors=[entry(), entry(offset=128)]),
     "'x' and 'y' share bytes": raw(tensors=[entry(), entry("y", offset=96)]),
 }
 
@@ -153,7 +153,7 @@ def test_the_same_bytes_without_a_fault_are_read(tmp_path):
     assert file.metadata == {"a": 5} and file.read("y").shape == (2, 4)
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"", "no GGUF file"), (b"GGML....", "no GGUF file")])
+@pytest.mark.parametrize(("content", "message"), [(b"", "not a GGUF file"), (b"GGML....", "not a GGUF file")])
 def test_other_files(tmp_path, content, message):
     (tmp_path / "x.gguf").write_bytes(content)
     with pytest.raises(InputError, match=message):

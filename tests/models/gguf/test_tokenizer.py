@@ -103,7 +103,7 @@ def test_ends_of_an_answer():
         ({"tokens": None}, "tokenizer.ggml.tokens: a list of texts is needed"),
         ({"tokens": [1, 2]}, "tokenizer.ggml.tokens: a list of texts is needed"),
         ({"tokens": [*TOKENS[:-1], "a"]}, "tokens names 1 tokens twice"),
-        ({"tokens": [*TOKENS, "\ud800"]}, "tokenizer.ggml.tokens: holds half a character"),
+        ({"tokens": [*TOKENS, "\ud800"]}, "tokenizer.ggml.tokens: contains half a character"),
         ({"token_type": [1, 2]}, f"token_type has 2 entries for {len(TOKENS)} tokens"),
         ({"token_type": 3}, "token_type is 3, a list"),
         ({"token_type": ["x"] * len(TOKENS)}, r"token_type is \['x', 'x'.*, a list of whole numbers is needed"),

@@ -102,7 +102,7 @@ def test_extreme_features_are_held():
 def test_features_of_another_version_are_refused():
     gaps, vectors = read(0)
     basis = fit_basis([gaps], *principal_components([vectors], 2))
-    with pytest.raises(InputError, match="train it anew"):
+    with pytest.raises(InputError, match="train it again"):
         standardise(Gaps(gaps.features[:, 1:], gaps.cues), basis)
 
 

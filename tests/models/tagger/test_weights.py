@@ -50,7 +50,7 @@ def test_a_run_gives_the_tagger_back(tmp_path):
 
 def test_another_run_is_refused(tmp_path):
     save_checkpoint(tmp_path / "run", 3, {"params": {"x": np.zeros(2)}}, {}, metadata={"task": "worlds"})
-    with pytest.raises(UsageError, match="is no tagger: give a folder that `qrag train tagger"):
+    with pytest.raises(UsageError, match="is not a tagger: give a folder that `qrag train tagger"):
         load_tagger(tmp_path / "run")
     with pytest.raises(UsageError, match=r"nowhere: no such folder or file; give a folder that `qrag train tagger"):
         load_tagger(tmp_path / "nowhere")
@@ -90,7 +90,7 @@ def rewritten(path, about=None, **changed):
     [
         ({"kind": "retriever"}, {}, "does not say that it is a tagger"),
         ({"threshold": 1.5}, {}, "threshold 1.5 is not in"),
-        ({"fingerprint": 3}, {}, "fingerprint is no str"),
+        ({"fingerprint": 3}, {}, "fingerprint is not a str"),
         ({"format": 2}, {}, "format 2, this version reads 1"),
         ({}, {"bias": None}, "bias missing"),
         ({}, {"std": np.zeros(5)}, "std is not positive"),
@@ -99,7 +99,7 @@ def rewritten(path, about=None, **changed):
         ({}, {"mean": np.zeros((5, 1)), "std": np.ones((5, 1))}, "mean has 2 axes and not 1"),
         ({}, {"centre": np.zeros(7)}, r"components is \[6, 2\] and not \[7, 2\]"),
         ({}, {name: np.zeros(()) for name in ("centre", "components")}, "centre has 0 axes and not 1; components has"),
-        ({}, {"bias": np.array(list("abcd"))}, "bias holds no numbers"),
+        ({}, {"bias": np.array(list("abcd"))}, "bias contains no numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, about, arrays, message):
@@ -111,5 +111,5 @@ def test_pickled_arrays_are_never_read(tmp_path):
     content = io.BytesIO()
     np.savez(content, about=np.array([{"kind": "tagger"}], object))
     (tmp_path / "t.npz").write_bytes(content.getvalue())
-    with pytest.raises(InputError, match="damaged, or no file of a tagger"):
+    with pytest.raises(InputError, match="damaged, or not a file of a tagger"):
         load_tagger(tmp_path / "t.npz")

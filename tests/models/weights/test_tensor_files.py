@@ -71,7 +71,7 @@ def test_links_are_followed_as_the_cache_of_the_hub_has_them(sharded, tmp_path):
 def test_an_index_that_names_other_places_is_refused(sharded, name):
     save_file(TENSORS, sharded.parent / "model.safetensors")  # a step up there is one indeed
     index(sharded, SHARDS | {"c": name})
-    with pytest.raises(InputError, match="is no safetensors file of this folder; do not trust this model"):
+    with pytest.raises(InputError, match="is not a safetensors file of this folder; do not trust this model"):
         FolderTensors(sharded)
 
 

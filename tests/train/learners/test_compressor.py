@@ -163,7 +163,7 @@ def test_the_same_seed_gives_the_same_compressor(fitted):
 
 
 def test_a_run_folder_that_holds_a_run_is_refused(fitted):
-    with pytest.raises(UsageError, match="holds a trained run already"):
+    with pytest.raises(UsageError, match="already contains a trained run"):
         fit(out=fitted[1])
 
 

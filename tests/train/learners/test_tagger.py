@@ -77,7 +77,7 @@ def test_the_run_loads_as_the_same_tagger(fitted):
 
 
 def test_a_run_folder_that_holds_a_run_is_refused(fitted):
-    with pytest.raises(UsageError, match="holds a trained run already"):
+    with pytest.raises(UsageError, match="already contains a trained run"):
         fit(out=fitted[1])
 
 
@@ -182,7 +182,7 @@ def test_views_of_one_document_share_a_part_and_parts_are_as_equal_as_can_be():
         ([], "0 documents with a heading: a tagger needs at least 2"),
         (DOCUMENTS[:1], "1 documents with a heading"),
         (DOCUMENTS[:1] * 2, "1 documents with a heading"),
-        ([replace(one, points=((0, 1),), paths=(("t",),)) for one in DOCUMENTS], "behind their first sentence"),
+        ([replace(one, points=((0, 1),), paths=(("t",),)) for one in DOCUMENTS], "after their first sentence"),
     ],
 )
 def test_documents_that_say_nothing_of_sections_are_refused(documents, message):

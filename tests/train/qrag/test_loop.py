@@ -339,7 +339,7 @@ def test_a_folder_that_holds_a_run_is_refused(run):
     """Before anything is read or made; what is there stays as it is."""
     folder, reports = run[0], []
     before = {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
-    with pytest.raises(UsageError, match=r"holds a trained run already \(step 5\)") as error:
+    with pytest.raises(UsageError, match=r"already contains a trained run \(step 5\)") as error:
         train(make_config(), make_vectors_task(), folder, lambda *report: reports.append(report))
     assert error.value.file == str(folder) and Arg("resume", True) in error.value.remedy
     assert not reports and before == {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}

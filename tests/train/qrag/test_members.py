@@ -130,5 +130,5 @@ def test_runs_at_different_updates_are_refused(tmp_path):
             train(config, make_task(), tmp_path / str(config.seed), stop=lambda asked=asked: next(asked))
     starts = [load_checkpoint(tmp_path / str(config.seed), groups=()) for config in configs]
     members = [Member(c, tmp_path / str(c.seed), start) for c, start in zip(configs, starts, strict=True)]
-    with pytest.raises(UsageError, match=r"must stand at the same update, these stand at \[1, 2\]"):
+    with pytest.raises(UsageError, match=r"must be at the same update, but these are at \[1, 2\]"):
         train_together(members, make_task())

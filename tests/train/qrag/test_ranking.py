@@ -446,7 +446,7 @@ def test_losses_that_do_not_fit_the_process(env, options, message):
         (16, None, 1, "data.num_negatives=16: texts has no haystack to draw from; set it to null"),
         (32, 20, 1, "data.num_negatives=32: the haystack has 20 sentences only"),
         (40, 50, 1, "data.num_negatives=40 must be a multiple of 16"),
-        (16, 50, 3, "must be a multiple of 48: they stand at 16 places of a document, on 3 devices"),
+        (16, 50, 3, "must be a multiple of 48: they go to 16 places of a document, on 3 devices"),
     ],
 )
 def test_negatives_that_are_refused(number, noise, devices, message):
@@ -457,9 +457,11 @@ def test_negatives_that_are_refused(number, noise, devices, message):
 
 
 def test_negatives_need_a_longer_document_and_their_loss():
-    with pytest.raises(UsageError, match="data.num_negatives=16 stand for what contexts leave out of their documents"):
+    with pytest.raises(UsageError, match="data.num_negatives=16 replace sentences that contexts leave out"):
         DataConfig(stretch=1.0, num_negatives=16)
-    with pytest.raises(UsageError, match="data.num_negatives=16 are of the loss ranking: give learner.losses.ranking"):
+    with pytest.raises(
+        UsageError, match="data.num_negatives=16 work only with the loss ranking: give learner.losses.ranking"
+    ):
         RunConfig(data=DataConfig(num_negatives=16))
     config, task = noisy(16)
     with pytest.raises(UsageError, match="data.num_negatives=16: texts has no haystack"):

@@ -121,7 +121,7 @@ def read_cell(
         if not isinstance(known, dict):
             raise InputError(f"made_of is {known!r:.100}")
         if not is_wanted(cell):
-            raise InputError("it holds another cell")
+            raise InputError("it contains another cell")
     except (InputError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         warnings.warn(f"{path}: damaged ({error}); it is run again", UserWarning, stacklevel=3)
         return None
@@ -140,7 +140,7 @@ def check_same(path: Path, out: Path, known: MadeOf, origin: MadeOf) -> None:
     differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     if differing:
         raise UsageError(
-            f"was made with another {', '.join(differing)}: {out} holds another study",
+            f"was made with another {', '.join(differing)}: {out} contains another study",
             file=path,
             remedy=("choose another ", Arg("out"), ", or remove that folder"),
         )
@@ -177,7 +177,7 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
 def _check_file(path: Path) -> None:
     """Raises an error if the path is not a file, because reading a pipe would block."""
     if path.exists() and not path.is_file():
-        raise UsageError("is no file", file=path, remedy=(": remove it, or choose another ", Arg("out")))
+        raise UsageError("is not a file", file=path, remedy=(": remove it, or choose another ", Arg("out")))
 
 
 def _remove_half_files(out: Path) -> None:
@@ -201,7 +201,7 @@ def unsealed(content: bytes) -> dict[str, Any]:
         raise InputError("its sha256 differs")
     value = json.loads(body)  # no digest fits what was not written here
     if not isinstance(value, dict):
-        raise InputError("it holds no JSON object")
+        raise InputError("it is not a JSON object")
     return value
 
 
@@ -212,7 +212,7 @@ def _result(value: Any) -> CellResult:
         raise TypeError(f"seconds {cost.seconds!r:.100}")
     recall = {name: tuple(values) for name, values in value.get("recall", {}).items()}
     if not all(type(one) is float and 0 <= one <= 1 for values in recall.values() for one in values):
-        raise TypeError("recall: a share from 0 to 1 is none")
+        raise TypeError("recall: a share is not from 0 to 1")
     return _typed(CellResult(**{**value, "cost": cost, "found": found, "recall": recall}))
 
 

@@ -51,7 +51,7 @@ class SentenceCache:
     def put(self, fingerprint: str, texts: Sequence[str], vectors: np.ndarray, cost: Meter) -> None:
         """Stores the vectors of a call, float32 [n, dim], and its cost."""
         if not np.isfinite(vectors).all():
-            raise InputError("vectors: not finite; nothing is kept of them")
+            raise InputError("vectors: not finite, so none are kept")
         path = self.path(fingerprint, texts)
         write_whole(path, _content(path.stem, vectors, cost))
 
@@ -82,7 +82,7 @@ def _parse(content: bytes, key: str, num_texts: int) -> tuple[np.ndarray, Meter]
     except NPY_ERRORS as error:
         raise InputError(f"not written by this version: {error}") from error
     if known != key or vectors.shape[:1] != (num_texts,) or vectors.ndim != 2 or vectors.dtype != np.float32:
-        raise InputError("it holds another call")
+        raise InputError("it contains another call")
     if not np.isfinite(vectors).all() or not all(type(spent) in (int, float) for spent in astuple(cost)):
-        raise InputError("its numbers are none")
+        raise InputError("its numbers are invalid")
     return vectors, cost

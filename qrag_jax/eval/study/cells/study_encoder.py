@@ -201,9 +201,9 @@ class StudyEncoder:
         """Refuses what `chunk_vectors` would refuse of late chunks, before hours are spent."""
         if self._config.pooling != "mean":
             raise UsageError(
-                f"late: encoder {self.model} has pooling {self._config.pooling!r}: its vector of a text is no mean of "
-                "token vectors, so late chunks cannot be compared with a question; leave the strategy out, or choose "
-                "an encoder with pooling mean"
+                f"late: encoder {self.model} has pooling {self._config.pooling!r}: its vector of a text is not a mean "
+                "of token vectors, so late chunks cannot be compared with a question; leave the strategy out, or "
+                "choose an encoder with pooling mean"
             )
         make_late(self._within(late), self.count)
 

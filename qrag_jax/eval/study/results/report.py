@@ -131,8 +131,8 @@ def _notes(result: StudyResult) -> list[str]:
     k, baseline = result.report_k, result.baseline
     compared = [one for one in result.comparisons if one.measure == f"f1@{k}"]
     by_document = (
-        "by document: the same with documents drawn and flipped, each with all its questions, where each question is "
-        f"about one and there are at least {FEWEST_DOCUMENTS}; p by doc. is corrected as p, and takes p of the others."
+        "by document: the same, but whole documents are resampled and flip sign together, where each question is about "
+        f"one document and at least {FEWEST_DOCUMENTS} exist; p by doc. is corrected as p, with p of the other tasks."
     )
     return [
         f"F1, recall, precision and IoU of the first {k} chunks. In brackets: 95% bootstrap intervals. A strategy is "
@@ -150,8 +150,8 @@ def _bold_note(result: StudyResult) -> str:
     return (
         f"Bold: the best F1@{result.report_k} of a task, where the 95% interval of its difference to "
         f"{result.baseline} lies above 0 and p is below {LEVEL:g}, by document where the table has that "
-        f"({result.baseline} itself: where all are worse by this rule). Where nothing is bold, the best is not told "
-        f"apart from {result.baseline}."
+        f"({result.baseline} itself: where all are worse by this rule). Where nothing is bold, the best does not "
+        f"differ significantly from {result.baseline}."
     )
 
 

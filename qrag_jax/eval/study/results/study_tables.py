@@ -237,9 +237,9 @@ def row_heading(task: str, lines: Sequence[Line]) -> str:
 
 
 RECALL_NOTE = (
-    "ERec: share of the evidence, by characters, that stands in a context of so many tokens, compared by words; with a "
-    "95% bootstrap interval. Behind it: minus plain, on the same questions; * where the interval lies on one side of 0 "
-    "and the corrected p is below 0.05, by document where there are enough of them."
+    "ERec: share of the evidence sentences, weighted by length, in a context of N tokens, compared by words; "
+    "with a 95% bootstrap interval. After it: minus plain, on the same questions; * where the interval excludes 0 and "
+    "the corrected p is below 0.05, by document where there are enough of them."
 )
 
 

@@ -80,12 +80,12 @@ def test_a_whole_file_of_another_kind_is_no_cell(store, body):
 
 def test_a_cell_under_another_name_is_not_that_cell(store):
     store.path("facts", "fixed", 0, "dev").write_bytes(store.path("facts", "fixed", 1, "dev").read_bytes())
-    with pytest.warns(UserWarning, match="it holds another cell"):
+    with pytest.warns(UserWarning, match="it contains another cell"):
         assert read(store, number=0) is None
 
 
 def test_a_cell_of_another_study_is_refused(store, tmp_path):
-    with pytest.raises(UsageError, match="another encoder, seed: .* holds another study") as error:
+    with pytest.raises(UsageError, match="another encoder, seed: .* contains another study") as error:
         read(store, {**ORIGIN, "seed": 1, "encoder": "two"})
     assert str(tmp_path) in str(error.value)
     with pytest.raises(UsageError, match="another scope"):

@@ -67,7 +67,7 @@ def test_the_file_of_another_call_is_not_taken(cache):
     cache.put("minilm", TEXTS, VECTORS, COST)
     path = cache.path("minilm", ["a", "b", "c"])
     cache.path("minilm", TEXTS).rename(path)
-    with pytest.warns(UserWarning, match="it holds another call"):
+    with pytest.warns(UserWarning, match="it contains another call"):
         assert cache.get("minilm", ["a", "b", "c"]) is None
 
 

@@ -156,8 +156,8 @@ def test_columns_by_document_stand_where_there_are_any():
     assert (late["by document"], late["p by doc."]) == ("[+.010, +.060]", ".030")
     first, second, notes = format_table(result).split("\n\n")
     assert "p by doc." in first and "p by doc." not in second
-    assert "Holm-corrected for all 2 comparisons of the study" in notes and "by document: the same with" in notes
-    assert "by document: the same with" not in format_table(TWO)
+    assert "Holm-corrected for all 2 comparisons of the study" in notes and "by document: the same, but whole" in notes
+    assert "by document: the same, but whole" not in format_table(TWO)
     values = list(csv.DictReader(io.StringIO(format_csv(result))))
     names = (*BY_DOCUMENT, "num_groups")
     assert [values[1][f"difference_{name}"] for name in names] == ["0.01", "0.06", "0.015", "0.03", "31"]
