@@ -166,7 +166,10 @@ def _steps_to_json(asked: "Asked", found: "Found") -> dict[str, object]:
 
 
 def _cut(found: "Found", *, by_run: bool) -> str:
-    what, hint = "passages are longer than the encoder reads", " by meaning; --max_tokens cuts smaller ones"
+    what, hint = (
+        "passages are longer than the encoder reads",
+        " by meaning; use a lower --max_tokens to get shorter passages",
+    )
     if by_run:
         what, hint = "chunks are longer than this run reads", ""
     return f"{found.num_chunks_cut:,} of {found.num_chunks:,} {what}; only their beginning was searched{hint}"

@@ -152,6 +152,8 @@ def check_points_flags(values: Mapping[str, Any], names: Collection[str]) -> Non
         reason = f"works only with boundaries by {' or '.join(asking)}; leave it out"
         raise UsageError(reason, field=given[0])
     if names and values["tagger"] and "tagger" not in names:
-        raise UsageError("works only with boundaries by tagger; choose tagger too, or leave it out", field="tagger")
+        raise UsageError(
+            "works only with boundaries by tagger; choose them too, or leave this flag out", field="tagger"
+        )
     if set(names) & set(asking):
         check_speed(values["tokens_per_second"])

@@ -58,7 +58,7 @@ def search_request(values: Mapping[str, Any], *, run_first: bool = False) -> "Se
         if retriever is not None:
             raise UsageError(f"{first}: is a run, but --retriever names {retriever}; use only one of the two")
         if not rest:
-            raise UsageError(f"{first}: is a run; give the files or folders to search between it and the question")
+            raise UsageError(f"{first}: is a run; put the files or folders before the question: RUN PATHS... QUESTION")
         paths, retriever = rest, first
     cuts = flags.made(CutOptions, values)
     given = cuts.given + ["model"] * (values["model"] is not None)

@@ -123,7 +123,7 @@ def _join_processes(args: argparse.Namespace) -> None:
     elif None not in given:
         start_processes(*given)
     elif given != [None] * 3:
-        raise UsageError("--coordinator, --num_processes and --process_id belong together; give all three")
+        raise UsageError("--coordinator, --num_processes and --process_id work only together; give all three")
 
 
 def _print_config(plan: Any) -> int:

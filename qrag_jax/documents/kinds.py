@@ -110,7 +110,7 @@ def kind_of(name: str, raw: bytes) -> str:
         return wanted
     if found and found != TEXT:
         about, end = _kind(found).about, _kind(found).suffixes[0]
-        raise InputError(f"{about} with the suffix of another kind of file; rename it to end in {end}", file=name)
+        raise InputError(f"this is {about}, but its suffix says otherwise; rename it to end in {end}", file=name)
     if wanted == TEXT or found != TEXT:
         raise InputError(f"{what}, despite its suffix; {remedy}", file=name)
     about = _kind(wanted).about
@@ -171,7 +171,7 @@ def _told_by_bytes(raw: bytes, wanted: str | None) -> tuple[str, str, str]:
 def _told_by_members(raw: bytes) -> tuple[str, str, str]:
     """As `_told_by_bytes`. Only searches for names, because a directory may have millions of entries."""
     if _ZIP_END not in raw[-_MAY_END:]:
-        return "", "an incomplete zip archive (DOCX and EPUB are zip archives)", "get it again"
+        return "", "an incomplete zip archive (DOCX and EPUB are zip archives)", "get the file again"
     for name in FILE_READERS:
         if (member := _kind(name).member) is not None and member in raw:
             return name, "", ""

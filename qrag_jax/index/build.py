@@ -84,12 +84,14 @@ def index_settings(
     """
     has_levels = run is None and chunking.strategy in CHUNKERS.choices("levels")
     if parents is not None and not has_levels:
-        raise UsageError(f"parents {parents}: only strategy levels has parents; choose that, or leave parents out")
+        raise UsageError(f"parents {parents}: works only with strategy levels; choose that, or leave parents out")
     if compressor is not None and parents != "compressor":
-        raise UsageError(f"compressor {compressor}: needs parents compressor; choose that, or leave compressor out")
+        raise UsageError(
+            f"compressor {compressor}: works only with parents=compressor; choose that, or leave compressor out"
+        )
     by_tagger = run is None and points_of(chunking) == "tagger"
     if tagger is not None and not by_tagger:
-        raise UsageError(f"tagger {tagger}: needs points by tagger; choose that, or leave tagger out")
+        raise UsageError(f"tagger {tagger}: works only with points=tagger; choose that, or leave tagger out")
     notes = notes or ("none" if run is not None or has_levels else "mentions")
     setting = NotesSetting(notes) if isinstance(notes, str) else notes
     if run is not None:

@@ -208,8 +208,11 @@ def _read_nodes(path: Path, documents: Sequence[Document]) -> list[Chunk]:
     for row, (name, number, level, num_tokens, borders) in enumerate(
         zip(*_read_table(path, _NODE_COLUMNS), strict=True)
     ):
-        if not 0 <= number < len(documents) or len(borders) % 2:
-            raise InputError(f"row {row}: document {number} has no spans {borders}; {_ADVICE}", file=path)
+        if not 0 <= number < len(documents):
+            reason = f"row {row}: document number {number}, but there are {len(documents)} documents; {_ADVICE}"
+            raise InputError(reason, file=path)
+        if len(borders) % 2:
+            raise InputError(f"row {row}: invalid spans {borders} of document {number}; {_ADVICE}", file=path)
         if level < 0 or num_tokens < 0:
             raise InputError(f"row {row}: level {level}, num_tokens {num_tokens}: below 0; {_ADVICE}", file=path)
         spans = tuple(zip(borders[::2], borders[1::2], strict=True))

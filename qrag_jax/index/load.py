@@ -90,7 +90,7 @@ def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tupl
     else:
         raise InputError(f"{folder}: was rewritten {_TRIES} times during the read; wait for the writer, then try again")
     if not known:
-        raise InputError(f"{folder}: has no document; add some with `qrag index add {folder} PATHS...`")
+        raise InputError(f"{folder}: has no documents; add some with `qrag index add {folder} PATHS...`")
     if choose is not None:
         wanted = set(choose([one.id for one in known]))
         known = [one for one in known if one.id in wanted]

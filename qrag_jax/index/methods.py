@@ -189,7 +189,7 @@ def multi_step_method(
         there = len(corpus.leaves)
         if top_k is None and num_steps is not None and num_steps > there:
             raise InputError(
-                f"{there} sentences cannot give {num_steps} picks",
+                f"only {there} {'sentence' if there == 1 else 'sentences'}, fewer than the {num_steps} picks asked for",
                 field="num_steps",
                 value=num_steps,
                 remedy=("lower ", Arg("num_steps"), " or give more text"),

@@ -109,15 +109,16 @@ def check_options(options: SearchOptions, source: StoredSource | MemorySource, a
     """
     settings, is_run, retriever = source.settings, options.is_run, options.retriever
     if is_run and isinstance(retriever, str) and not os.path.isdir(retriever):
-        names = "hybrid, dense, bm25, or the folder of a run; this folder does not exist"
-        raise UsageError((Arg("retriever", retriever), f": one of {names}"), field="retriever", value=retriever)
+        what = "not a retriever, and no such folder; give hybrid, dense, bm25, or the folder of a run"
+        raise UsageError((Arg("retriever", retriever), f": {what}"), field="retriever", value=retriever)
     if options.top_k is not None and options.top_k < 1:
         raise UsageError("give at least 1", field="top_k", value=options.top_k)
     if options.notes not in (None, "none") and (is_run or not settings.has_notes):
-        what = "a run ignores notes" if is_run else "only an index has notes"
+        what = "a run ignores notes; leave it out" if is_run else "only an index has notes; build one, or leave it out"
         if isinstance(source, StoredSource) and not is_run:
-            what = f"{source.name} has no notes: `qrag index add {source.name} PATHS... --notes mentions`"
-        reason = (Arg("notes", options.notes), f": {what}; or leave it out")
+            add = f"`qrag index add {source.name} PATHS... --notes mentions`"
+            what = f"{source.name} has no notes; add some with {add}, or leave it out"
+        reason = (Arg("notes", options.notes), f": {what}")
         raise UsageError(reason, field="notes", value=options.notes)
     if not is_run and (options.stop or (options.num_steps is not None and not asks)):
         _refuse_of_run("stop" if options.stop else "num_steps", retriever)
@@ -139,7 +140,7 @@ def _check_levels(options: SearchOptions, source: StoredSource | MemorySource) -
         raise UsageError(
             (f"{source.name}: ", *what),
             field="levels",
-            remedy="`qrag index build INDEX PATHS... --strategy levels`, and search that index",
+            remedy="build an index with `qrag index build INDEX PATHS... --strategy levels`, and search that",
         )
     if options.is_run:
         why = "in one step, but a run searches in several; leave the run out"
@@ -148,7 +149,7 @@ def _check_levels(options: SearchOptions, source: StoredSource | MemorySource) -
         why = "by vectors, but bm25 compares words; choose hybrid or dense"
         raise UsageError((Arg("levels"), f": levels are searched {why}"), field="levels")
     if options.notes not in (None, "none"):
-        raise UsageError((Arg("notes"), ": not with levels; use only one of the two"), field="notes")
+        raise UsageError((Arg("notes"), ": does not work with levels; use only one of the two"), field="notes")
 
 
 def check_context(options: AskOptions, search: SearchOptions, source: StoredSource | MemorySource) -> None:
@@ -165,8 +166,15 @@ def check_context(options: AskOptions, search: SearchOptions, source: StoredSour
         raise UsageError(
             (f"{source.name}: ", *what, ", which have no sections to merge"),
             field="merge",
-            remedy="`qrag index build INDEX PATHS --strategy tree` (or hierarchy), and ask that; or leave it out",
+            remedy=(
+                "build an index with `qrag index build INDEX PATHS --strategy tree` (or hierarchy) and ask that, "
+                "or leave ",
+                Arg("merge"),
+                " out",
+            ),
         )
     if options.num_around or search.levels is not None:
         other = "num_around" if options.num_around else "levels"
-        raise UsageError((Arg("merge"), ": not with ", Arg(other), "; use only one of the two"), field="merge")
+        raise UsageError(
+            (Arg("merge"), ": does not work with ", Arg(other), "; use only one of the two"), field="merge"
+        )

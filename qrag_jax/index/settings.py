@@ -75,7 +75,7 @@ class ParentsSetting:
             raise UsageError("parents 'summary': an index can change, so it cannot have summaries; choose another way")
         if (self.name == "compressor") != bool(self.run):
             raise UsageError(
-                "parents: a run goes with compressor, and only with it; set both or neither", field="parents"
+                "parents: only compressor takes a run, and it needs one; set both or neither", field="parents"
             )
 
 
@@ -111,7 +111,7 @@ class IndexSettings:
 
     def __post_init__(self) -> None:
         if self.tagger is not None and (self.chunking is None or points_of(self.chunking) != "tagger"):
-            raise UsageError("index: a tagger needs points by tagger, and these need a tagger; set both or neither")
+            raise UsageError("index: a tagger and points=tagger work only together; set both or neither")
         if self.parents is not None and not self.has_levels:
             raise UsageError("index: has parents, but no levels; choose strategy levels, or leave parents out")
 

@@ -54,13 +54,16 @@ def build_shard(
         shard: from 0.
     """
     if not 0 <= shard < num_shards:
-        raise UsageError(f"of {num_shards} shards, give 0 to {num_shards - 1}", field="shard", value=shard)
+        raise UsageError(f"with {num_shards} shards, give 0 to {num_shards - 1}", field="shard", value=shard)
     if is_index(folder):
         remedy = ("shards need a new folder: give one, or build without ", Arg("shard"))
         raise UsageError("is already an index", file=folder, remedy=remedy)
     for name in finished_shards(folder):
         if not name.endswith(f"-of-{num_shards}"):
-            raise UsageError(f"{folder}: has shards of another number ({name}); use that number, or remove {SHARDS}/")
+            raise UsageError(
+                f"{folder}: has shards of a build with another number of shards ({name}); use that number, or remove "
+                f"{SHARDS}/"
+            )
     done = folder / SHARDS / f"{shard}-of-{num_shards}"
     if done.exists():
         return None
@@ -111,12 +114,22 @@ def merge_shards(
             raise UsageError("has no shards", file=folder, remedy=build)
         number = int(names[0].rpartition("-")[2])
         missing = [str(shard) for shard in range(number) if f"{shard}-of-{number}" not in names]
-        if missing or len(names) != number:
+        if missing:
+            which, them = (
+                (f"shards {', '.join(missing)}", "them") if len(missing) > 1 else (f"shard {missing[0]}", "it")
+            )
             raise UsageError(
-                f"of {number} shards, {', '.join(missing) or 'some of another number'} are not finished",
+                f"{which} of {number} {'is' if them == 'it' else 'are'} not finished",
                 file=folder,
-                remedy=f"build them first (`qrag index build {folder} PATHS... --num_shards {number} --shard "
-                f"{(missing or ['N'])[0]}`)",
+                remedy=f"build {them} first (`qrag index build {folder} PATHS... --num_shards {number} --shard "
+                f"{missing[0]}`)",
+            )
+        if len(names) != number:
+            other = next(name for name in names if not name.endswith(f"-of-{number}"))
+            raise UsageError(
+                f"has shards of builds with different numbers of shards ({names[0]} and {other})",
+                file=folder,
+                remedy=f"remove those of one build from {SHARDS}/",
             )
         shards = [shard for name in names if is_index(shard := folder / SHARDS / name)]
         settings = _common([(shard, read_settings(shard)) for shard in shards], folder)
@@ -160,7 +173,7 @@ def _num_documents(folder: Path) -> int:
 
 def _common(shards: Sequence[tuple[Path, IndexSettings]], folder: Path) -> IndexSettings:
     if not shards:
-        raise InputError(f"{folder}: its shards have no document; build them from other files")
+        raise InputError(f"{folder}: its shards have no documents; build them from other files")
     (first, settings), *others = shards
     for shard, other in others:
         if other.without_places != settings.without_places:

@@ -157,7 +157,7 @@ def update_index(
         if known_settings is not None and plan.keeps_notes and read_settings(folder).notes != known_settings.notes:
             raise UsageError(
                 f"{folder}: another command has changed the writer of its notes from {settings.notes.reader} since "
-                "this one began; run it again"
+                "this one began; run this command again"
             )
         if known_settings is not None and known_settings.model != settings.model:  # even if no file needs reading
             check_encoder(known_settings, make().embed.fingerprint, settings.model)

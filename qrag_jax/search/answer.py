@@ -264,8 +264,8 @@ def make_budget(
     empty, overhead = prompt_size(template, question, count)
     if window is not None and empty + _SLACK >= window:
         raise InputError(
-            f"question: has {count(readable(question)):,} tokens, {empty:,} with the prompt; the model's window for "
-            f"prompt and answer is {window:,}; ask a shorter question"
+            f"question: has {count(readable(question)):,} tokens ({empty:,} with the prompt), but the model's window "
+            f"for prompt and answer is {window:,} tokens; ask a shorter question"
         )
     most = _MAX_CONTEXT_TOKENS if max_tokens is None else max_tokens
     if max_tokens is None and window is not None:

@@ -92,7 +92,7 @@ class Bm25Index:
         """
         size = self.num_texts if among is None else len(among)
         if not 1 <= k <= size:
-            raise InputError(f"cannot take {k} chunks from a context of {size}; take between 1 and {size}")
+            raise InputError(f"cannot take {k} chunks from a context of {size} chunks; take between 1 and {size}")
         # Sums in another order differ in their last bits; rounding makes them equal, and document order decides.
         scores = np.round(self.scores(question, among), 9)
         best = top_in_order(scores, k)

@@ -349,7 +349,10 @@ def _check_nodes(documents: Sequence[Document], nodes: Sequence[Chunk]) -> tuple
         number, document = by_id.get(node.document_id, (-1, None))
         check_place(document, node.document_id, node.spans)
         if number < last:
-            raise InputError(f"node {place}: of {node.document_id!r}, which comes before {documents[last].id!r}")
+            raise InputError(
+                f"node {place}: its document {node.document_id!r} comes before {documents[last].id!r}; give nodes in "
+                "the order of their documents"
+            )
         sizes[number] += 1
         last = number
     return (0, *np.cumsum(sizes).tolist())

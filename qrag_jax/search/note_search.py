@@ -97,7 +97,8 @@ class NotedCorpus:
         sizes = {len(self.notes), len(self.vectors), len(self.keys), len(self.num_tokens)}
         if len(sizes) > 1:
             raise InputError(
-                f"notes: {len(self.notes)} notes with {sorted(sizes)} vectors and counts; give one for each"
+                f"notes: {len(self.notes)} notes, {len(self.vectors)} vectors, {len(self.keys)} keys and "
+                f"{len(self.num_tokens)} token counts; give one of each for every note"
             )
         leaves = {node.id: node for node in map(self.corpus.nodes.__getitem__, self.corpus.leaves.tolist())}
         for number, note in enumerate(self.notes):

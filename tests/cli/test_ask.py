@@ -180,7 +180,7 @@ def test_num_steps_and_the_context_limit_what_is_given(ask):
     found = ask("[1]", "--retriever", "single_step", "--num_steps", "2", "--max_context_tokens", less, *SENTENCES)
     assert "1 picked passages did not fit into the context" in found.err
     found = ask("[1]", "--max_context_tokens", "5")
-    assert found.code == 1 and "the context has room for 5; allow more (--max_context_tokens)" in found.err
+    assert found.code == 1 and "context has room for only 5; allow more (--max_context_tokens)" in found.err
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_a_short_text_gives_a_run_fewer_picks(ask, run, tmp_path):
     found = ask("[1]", "--retriever", run.folder, paths=["short.txt"], model=None)
     assert found.code == 0
     found = ask("[1]", "--retriever", run.folder, "--num_steps", "2", paths=["short.txt"], model=None)
-    assert found.code == 1 and "1 sentences cannot give 2 picks; lower --num_steps" in found.err
+    assert found.code == 1 and "only 1 sentence, fewer than the 2 picks asked for; lower --num_steps" in found.err
 
 
 def test_without_a_language_model_the_passages_are_printed(ask):
@@ -334,7 +334,7 @@ def test_refusals(ask, run, tmp_path, monkeypatch):
     for argv, message in [
         (
             ["--retriever", "nearest"],
-            "--retriever nearest: one of hybrid, dense, bm25, or the folder of a run",
+            "--retriever nearest: not a retriever, and no such folder; give hybrid, dense, bm25, or the folder of",
         ),
         (
             ["--retriever", run.folder, "--strategy", "fixed"],

@@ -201,8 +201,8 @@ def test_passages_beyond_the_window_are_told(find):
     found = find("--max_tokens", "200")
     assert found.code == 0
     assert found.err == (
-        "2 of 2 passages are longer than the encoder reads; only their beginning was searched by meaning; --max_tokens "
-        "cuts smaller ones\n"
+        "2 of 2 passages are longer than the encoder reads; only their beginning was searched by meaning; use a lower "
+        "--max_tokens to get shorter passages\n"
     )
 
 
@@ -220,7 +220,7 @@ def test_passages_beyond_the_window_are_told(find):
             ["--retriever", "nearest"],
             QUESTION,
             2,
-            "--retriever nearest: one of hybrid, dense, bm25, or the folder of a",
+            "--retriever nearest: not a retriever, and no such folder; give hybrid, dense, bm25, or the",
         ),
         (["--questions", "-", "-"], None, 2, "--questions -: standard input is also given as a document"),
     ],

@@ -99,9 +99,9 @@ def test_tokens_of_text_towers_count_every_state(tmp_path, files, save_untrained
         (
             ["RUN", "diary.txt", QUESTION, "--num_steps", "4"],
             1,
-            "--num_steps 4: 3 sentences cannot give 4 picks; lower --num_steps",
+            "--num_steps 4: only 3 sentences, fewer than the 4 picks asked for; lower --num_steps",
         ),
-        (["RUN", QUESTION], 2, "is a run; give the files or folders to search between it and the question"),
+        (["RUN", QUESTION], 2, "is a run; put the files or folders before the question: RUN PATHS... QUESTION"),
         (
             ["RUN", "diary.txt", QUESTION, "--retriever", "dense"],
             2,

@@ -280,9 +280,9 @@ def test_runs_without_a_common_update_are_refused(monkeypatch, tmp_path, steps):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--num_processes", "4", "--process_id", "2"], "belong together; give all three"),
-        (["--coordinator", "localhost:1"], "belong together; give all three"),
-        (["--distributed", "--process_id", "1"], "belong together; give all three"),
+        (["--num_processes", "4", "--process_id", "2"], "work only together; give all three"),
+        (["--coordinator", "localhost:1"], "work only together; give all three"),
+        (["--distributed", "--process_id", "1"], "work only together; give all three"),
     ],
 )
 def test_half_given_processes_are_refused(folder, capsys, flags, message):

@@ -47,9 +47,9 @@ def test_kinds(name, raw, kind):
 @pytest.mark.parametrize(
     ("name", "raw", "message"),
     [
-        ("a.txt", PDF, "a.txt: a PDF with the suffix of another kind of file; rename it to end in .pdf"),
-        ("a.docx", PDF, "a.docx: a PDF with the suffix of another kind"),
-        ("a.html", DOCX, "a.html: a DOCX document with the suffix .* rename it to end in .docx"),
+        ("a.txt", PDF, "a.txt: this is a PDF, but its suffix says otherwise; rename it to end in .pdf"),
+        ("a.docx", PDF, "a.docx: this is a PDF, but its suffix"),
+        ("a.html", DOCX, "a.html: this is a DOCX document, but its suffix .* rename it to end in .docx"),
         ("a.pdf", b"Text.", "a.pdf: not a PDF, despite its suffix; get the file again, or rename it"),
         ("a.epub", b"", "a.epub: not an EPUB book, despite"),
         ("a.md", b"\x89PNG\r\n\x1a\n", "a.md: a PNG picture, despite its suffix; leave it out, or give what"),
@@ -57,7 +57,11 @@ def test_kinds(name, raw, kind):
         ("a.webp", b"RIFF1234WEBP", "a.webp: a WebP picture, which"),
         ("a.zip", archive("a.txt"), "a.zip: a zip archive, which cannot be read; unpack it"),
         ("a.docx", archive("a.txt"), "a.docx: a zip archive, despite its suffix; unpack it"),
-        ("a.docx", DOCX[:-30], "a.docx: an incomplete zip archive .DOCX and EPUB are zip archives., .*; get it again"),
+        (
+            "a.docx",
+            DOCX[:-30],
+            "a.docx: an incomplete zip archive .DOCX and EPUB are zip archives., .*; get the file again",
+        ),
         ("a.xlsx", archive("xl/workbook.xml"), "a spreadsheet .XLSX., which cannot be read; save its sheets"),
         ("a.odt", archive("content.xml"), "an OpenDocument file, which cannot be read; save it as .docx or PDF"),
         (

@@ -214,6 +214,6 @@ def test_settings_that_may_not_be_read_are_said(notes, monkeypatch):
 
 def test_an_index_without_a_document_is_said(notes):
     remove_documents(Path("i"), ["notes"])
-    with pytest.raises(InputError, match="i: has no document; add some with `qrag index add i PATHS...`"):
+    with pytest.raises(InputError, match="i: has no documents; add some with `qrag index add i PATHS...`"):
         load_index("i")
     assert update("i", notes).num_embedded == 3

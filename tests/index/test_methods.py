@@ -96,7 +96,9 @@ def test_a_run_reads_sentences_and_picks_as_a_search_of_their_texts(trained):
     assert read == corpus.cost.embedder_tokens and method.spent()[0] == read + 7
     assert len(method.retrieve("Where is the key?", corpus, 1)) == 1
     assert len(method.retrieve("Where is the key?", corpus, 5)) == 4  # at most as many as are asked for
-    with pytest.raises(InputError, match="4 sentences cannot give 5 picks; lower num_steps or give more text"):
+    with pytest.raises(
+        InputError, match="only 4 sentences, fewer than the 5 picks asked for; lower num_steps or give more text"
+    ):
         multi_step_method(trained, 5).retrieve("Where is the key?", corpus, None)
     with pytest.raises(InputError, match="nothing to ask"):
         method.check(" ")

@@ -138,8 +138,8 @@ def test_another_way_is_refused(notes):
     [
         ("median", "", "parents 'median': choose one of best_child, mean"),
         ("summary", "", "an index can change"),
-        ("compressor", "", "a run goes with compressor"),
-        ("mean", "runs/c", "a run goes with compressor"),
+        ("compressor", "", "only compressor takes a run"),
+        ("mean", "runs/c", "only compressor takes a run"),
     ],
 )
 def test_ways_that_are_none(name, run, message):

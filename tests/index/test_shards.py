@@ -74,17 +74,24 @@ def test_a_merge_that_was_killed_while_it_removed_shards_is_finished_by_the_next
         merge_shards(Path("i"))
 
 
+def test_shards_of_two_builds_are_refused(notes):
+    build(notes, 0, 1)
+    Path("i/shards/0-of-2").mkdir()
+    with pytest.raises(UsageError, match="different numbers of shards .0-of-1 and 0-of-2.; remove those of one build"):
+        merge_shards(Path("i"))
+
+
 def test_what_is_missing_or_other_is_refused(notes):
     with pytest.raises(UsageError, match="i: has no shards"):
         merge_shards(Path("i"))
-    with pytest.raises(UsageError, match="of 4 shards, give 0 to 3") as error:
+    with pytest.raises(UsageError, match="with 4 shards, give 0 to 3") as error:
         build(notes, 4)
     assert (error.value.field, error.value.value) == ("shard", 4)
     for shard in (0, 2):
         build(notes, shard)
-    with pytest.raises(UsageError, match=r"i: of 4 shards, 1, 3 are not finished; build them first"):
+    with pytest.raises(UsageError, match=r"i: shards 1, 3 of 4 are not finished; build them first"):
         merge_shards(Path("i"))
-    with pytest.raises(UsageError, match=r"i: has shards of another number \(.-of-4\)"):
+    with pytest.raises(UsageError, match=r"i: has shards of a build with another number of shards \(.-of-4\)"):
         build(notes, 0, 2)
     for shard in (1, 3):
         build(notes, shard, make=maker("others"))

@@ -144,7 +144,7 @@ def test_nodes_that_do_not_stand_where_they_say_are_refused():
         (two, [], "no chunk to search; give at least one"),
         (two, [chunk(name="z.txt")], "passage of 'z.txt': there is no such document"),
         (two, [chunk(end=15)], r"a.txt: passage at \[\(0, 15\)\]: not in its 14 characters; fix the chunker"),
-        (two, [chunk(name="b.txt"), chunk()], "node 1: of 'a.txt', which comes before 'b.txt'"),
+        (two, [chunk(name="b.txt"), chunk()], "node 1: its document 'a.txt' comes before 'b.txt'"),
         ([two[0], two[0]], [chunk()], "document 'a.txt': its id occurs twice"),
     ]:
         with pytest.raises(InputError, match=message):

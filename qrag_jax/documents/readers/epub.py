@@ -23,7 +23,7 @@ def read_epub(raw: bytes) -> Converted:
     chapters = _spine(archive)
     protected = _protected(archive)
     if any(name in protected for name in chapters):
-        raise InputError("an EPUB book with copy protection (DRM), which cannot be read; get it without")
+        raise InputError("an EPUB book with copy protection (DRM), which cannot be read; get a copy without DRM")
     texts = [markdown(decoded(archive.read(name))[0]) for name in chapters]
     text = "\n\n".join(text for text in texts if text.strip())
     if not text:
@@ -42,13 +42,14 @@ def _spine(archive: Archive) -> list[str]:
         item = items.get(reference.get("idref"))
         if item is None:
             raise InputError(
-                f"its reading order names {reference.get('idref')!r}, which it does not list; get it again"
+                f"its reading order names {reference.get('idref')!r}, which is not in its list of files; "
+                "get the file again"
             )
         if item.get("media-type") in _PAGES and "nav" not in (item.get("properties") or "").split():
             names.append(member_name(package, unquote(item.get("href") or "")))
     names = list(dict.fromkeys(names))  # a hostile book may repeat a chapter a million times
     if not names:
-        raise InputError("an EPUB book without a chapter in its reading order; get it again")
+        raise InputError("an EPUB book without a chapter in its reading order; get the file again")
     return names
 
 
@@ -64,7 +65,7 @@ def _xml(archive: Archive, name: str) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(archive.read_xml(name))
     except ElementTree.ParseError as error:
-        raise InputError(f"{name[:100]!r} in it is not XML ({error}); get it again") from error
+        raise InputError(f"{name[:100]!r} in it is not XML ({error}); get the file again") from error
 
 
 def _load(_: str) -> Callable[[bytes], Converted]:

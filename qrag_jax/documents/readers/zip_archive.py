@@ -26,12 +26,13 @@ class Archive:
         size = int.from_bytes(raw[end + 12 : end + 16], "little")
         if end < 0 or size > _MOST_OF_DIRECTORY:
             raise InputError(
-                f"a zip archive whose directory is missing or larger than {_MOST_OF_DIRECTORY:,} bytes; get it again"
+                f"a zip archive whose directory is missing or larger than {_MOST_OF_DIRECTORY:,} bytes; "
+                "get the file again"
             )
         try:
             self._file = zipfile.ZipFile(BytesIO(raw))
         except _DAMAGED as error:
-            raise InputError(f"a damaged zip archive ({error}); get it again") from error
+            raise InputError(f"a damaged zip archive ({error}); get the file again") from error
         members = self._file.infolist()
         self._members = {member.filename: member for member in members}
         if len(members) > _MAX_MEMBERS or len(self._members) < len(members):
@@ -61,12 +62,12 @@ class Archive:
     def read(self, name: str) -> bytes:
         """A member, unpacked; never more than the directory says."""
         if name not in self._members:
-            raise InputError(f"{name[:100]!r} is missing in it; get it again")
+            raise InputError(f"{name[:100]!r} is missing in it; get the file again")
         try:
             with self._file.open(self._members[name]) as member:
                 return member.read(self.size(name))
         except _DAMAGED as error:
-            raise InputError(f"{name[:100]!r} in it is damaged ({error}); get it again") from error
+            raise InputError(f"{name[:100]!r} in it is damaged ({error}); get the file again") from error
 
     def read_xml(self, name: str) -> bytes:
         """A member that is XML without entity declarations, so parsing cannot enlarge it."""

@@ -169,8 +169,8 @@ def last_passage(passage: Passage, budget: Budget, used: int) -> list[Passage]:
         return [] if cut is None else [cut]
     if not used:
         raise InputError(
-            f"the best passage has {passage.num_tokens + budget.overhead} tokens with its marks, the context has room "
-            f"for {budget.max_tokens}",
+            f"the best passage has {passage.num_tokens + budget.overhead} tokens, including citation marks, but the "
+            f"context has room for only {budget.max_tokens}",
             remedy=("allow more (", Arg("max_context_tokens"), "), or cut smaller chunks (", Arg("max_tokens"), ")"),
         )
     return []

@@ -40,7 +40,7 @@ def encrypted():
         ),
         (
             lambda: tiny_zip({"a": "1"}).replace(b"PK\x01\x02", b"PK\x01\x09"),
-            "a damaged zip archive .*; get it again",
+            "a damaged zip archive .*; get the file again",
         ),
         (twice, "a zip archive with more than 10,000 members or a repeated name"),
         (lambda: tiny_zip({str(n): "" for n in range(10_001)}), "a zip archive with more than 10,000 members"),
@@ -60,7 +60,7 @@ def test_what_it_becomes_is_told_by_its_directory(monkeypatch):
 
 def test_a_directory_that_lies_gives_no_more_than_it_says():
     content = tiny_zip({"a": bytes(12_345)}).replace(struct.pack("<I", 12_345), struct.pack("<I", 10))
-    with pytest.raises(InputError, match="'a' in it is damaged .*CRC.*; get it again"):
+    with pytest.raises(InputError, match="'a' in it is damaged .*CRC.*; get the file again"):
         Archive(content).read("a")
 
 

@@ -280,7 +280,8 @@ def test_refusals():
     with pytest.raises(UsageError, match="theta nan"):
         MergeRules(theta=float("nan"))
     with pytest.raises(
-        InputError, match="best passage has 3 tokens with its marks, the context has room for 2; allow more"
+        InputError,
+        match="best passage has 3 tokens, including citation marks, but the context has room for only 2; allow more",
     ):
         merged([3], 2)
     with pytest.raises(InputError, match=r"its documents have no trees .* --strategy tree"):

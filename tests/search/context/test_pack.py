@@ -90,7 +90,8 @@ def test_lines_as_editors_count_them(end):
 
 def test_refusals():
     with pytest.raises(
-        InputError, match=r"best passage has 5 tokens with its marks, the context has room for 4; allow more"
+        InputError,
+        match=r"best passage has 5 tokens, including citation marks, but the context has room for only 4; allow more",
     ):
         fill_context(CORPUS, ranked(1, 2), Budget(4, count, overhead=2))
     with pytest.raises(UsageError, match="max_tokens 0: at least 1"):

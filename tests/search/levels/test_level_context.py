@@ -103,7 +103,8 @@ def test_without_a_count_nodes_have_the_tokens_that_they_were_counted_with():
 
 def test_refusals():
     with pytest.raises(
-        InputError, match="the best passage has 3 tokens with its marks, the context has room for 2; allow"
+        InputError,
+        match="the best passage has 3 tokens, including citation marks, but the context has room for only 2; allow",
     ):
         filled([1], 2, overhead=2)  # its smallest leaf has one
     with pytest.raises(InputError, match=r"node 99: not in the 11 nodes and 2 trees"):
