@@ -168,7 +168,11 @@ def _look(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise UsageError(f"cannot be read ({error.strerror or error}); remove it", file=path) from error
+        raise UsageError(
+            f"cannot be read ({error.strerror or error}); check its permissions, or "
+            "delete it if no other command uses this folder",
+            file=path,
+        ) from error
     try:
         _claim(path, handle, is_new=False)
     finally:

@@ -181,8 +181,8 @@ def take_params(saved: Checkpoint, group: str, like: PyTree, optional: Collectio
     ]
     if faults:
         raise InputError(
-            f"init: the parameters of {saved.folder} do not fit: {'; '.join(faults)}. Give a model as in its "
-            "config.yaml, or another init"
+            f"init: the parameters of {saved.folder} do not fit: {'; '.join(faults)}. Use the model "
+            "settings from its config.yaml, or give another init"
         )
     return jax.tree.unflatten(jax.tree.structure(like), [np.asarray(theirs[name]) for name in ours])
 

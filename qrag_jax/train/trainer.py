@@ -49,7 +49,7 @@ def add_losses(terms: Mapping[str, tuple[jax.Array, float]]) -> tuple[jax.Array,
             raise UsageError(f"loss {name}: weight={weight} must be at least 0 and finite")
     weighted = [loss if weight == 1 else weight * loss for loss, weight in terms.values() if weight]
     if not weighted:
-        raise UsageError(f"no loss is left to train on: of {', '.join(terms) or 'none'} give one a weight above 0")
+        raise UsageError(f"no loss is left to train on: give one of {', '.join(terms) or 'none'} a weight above 0")
     total = sum(weighted[1:], start=weighted[0])
     parts = {f"loss/{name}": loss for name, (loss, _) in terms.items()} if len(terms) > 1 else {}
     return total, {"loss": total, **parts}

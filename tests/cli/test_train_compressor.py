@@ -77,7 +77,7 @@ def test_a_language_model_says_what_to_be_near_to(run, encoder, quick, tmp_path)
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [
-        (("notes/0.md", "notes/1.md"), 1, "2 documents with a section of two sentences: a compressor needs at least 3"),
+        (("notes/0.md", "notes/1.md"), 1, "documents with a section of two sentences: 2; training needs 3"),
         (("nowhere.md",), 2, "nowhere.md"),
         (("notes", "--llm_model", "x.gguf"), 2, "--llm_model: works only with --target summary"),
     ],

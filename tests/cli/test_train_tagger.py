@@ -87,7 +87,7 @@ def test_what_came_out_is_told(run, encoder, quick):
     ("argv", "code", "message"),
     [
         (("bare.md",), 1, "bare.md: none of 1 documents has a heading"),
-        (("notes/0.md",), 1, "1 documents with a heading: a tagger needs at least 2"),
+        (("notes/0.md",), 1, "1 document has a heading; training needs 2"),
         (("nowhere.md",), 2, "nowhere.md"),
     ],
 )

@@ -160,7 +160,7 @@ def test_every_leaf_that_does_not_fit_is_named():
     left_over = [f"a/{i} is there and not here" for i in sorted(map(str, range(12)))]
     shapes = "b is float32[3] there and float32[4] here"
     faults = "; ".join(["c is not there", "d is not there", *left_over, shapes])
-    assert f"init: the parameters of RUN/step_3 do not fit: {faults}. Give a model" in str(error.value)
+    assert f"init: the parameters of RUN/step_3 do not fit: {faults}. Use the model" in str(error.value)
 
 
 def test_numbers_that_are_not_finite_are_named():
@@ -173,7 +173,7 @@ def test_numbers_that_are_not_finite_are_named():
     ours = {name: np.zeros_like(leaf) for name, leaf in theirs.items()}
     saved = Checkpoint("RUN/step_3", 3, {"params": theirs}, {}, {}, {}, {})
     with pytest.raises(
-        InputError, match="do not fit: a contains NaN or infinity there; b contains NaN or infinity there. Give"
+        InputError, match="do not fit: a contains NaN or infinity there; b contains NaN or infinity there. Use"
     ):
         take_params(saved, "params", ours)
 

@@ -83,8 +83,9 @@ def _judgements(path: Path, num_queries: int) -> dict[int, list[str]]:
             documents[fields[2]] = None
     if judged.keys() != set(range(1, num_queries + 1)):
         raise InputError(
-            f"{path}: judges {len(judged)} questions with numbers to {max(judged, default=0)}, of {num_queries}: "
-            "Cranfield's judgements number the questions from 1 in the order of their file; use files that fit together"
+            f"{path}: judges {len(judged)} questions, numbered up to {max(judged, default=0)}, but there are "
+            f"{num_queries}: Cranfield's judgements number the questions from 1 in the order of their file; use files "
+            "that fit together"
         )
     return {query: list(documents) for query, documents in judged.items()}
 

@@ -103,7 +103,7 @@ def _check_question(task: StudyTask, question: StudyQuestion, texts: Mapping[str
             raise InputError(f"{where}: evidence in {part.document_id!r}, which is not among its relevant documents")
         if not 0 <= part.start < part.end <= len(texts[part.document_id]):
             raise InputError(
-                f"{where}: evidence [{part.start}, {part.end}) of {part.document_id!r}, which has "
+                f"{where}: evidence [{part.start}, {part.end}) must be a range inside {part.document_id!r}, which has "
                 f"{len(texts[part.document_id])} characters"
             )
 

@@ -96,7 +96,7 @@ def load_haystack(source: str | Path, split: str = "all", seed: int = 0) -> Hays
     if not kept:
         raise UsageError(
             f"haystack {source}: none of its {len(documents)} documents falls in split {split!r}; "
-            "give a source with more documents, another seed, or separate sources with split all"
+            "give a source with more documents, another seed, or separate sources and set split to all"
         )
     haystack = make_haystack(kept, name=str(source) if split == "all" else f"{source}:{split}")
     if split != "valid" or len(kept) == len(documents):

@@ -69,7 +69,7 @@ def read_stories(
     of_document: defaultdict[str, list[tuple[Chunk, list[_Fact]]]] = defaultdict(list)
     for chunk in chunks:
         if chunk.document_id not in by_id:
-            raise InputError(f"chunk of {chunk.document_id!r}: which is not among the documents; give it too")
+            raise InputError(f"a chunk belongs to {chunk.document_id!r}, which is not among the documents; add it")
         of_document[chunk.document_id].append((chunk, _facts(by_id[chunk.document_id].text, chunk.spans)))
     notes: list[Note] = []
     left_out: Counter[str] = Counter()

@@ -360,7 +360,7 @@ def make_decoder(
     most = loaded.config.max_positions
     window = most if window is None else window
     if batch_size < 1:
-        raise UsageError(f"batch_size {batch_size}: at least 1")
+        raise UsageError(f"batch_size {batch_size} must be at least 1")
     if not 2 <= window <= most:
         raise UsageError(f"window {window}: choose 2 to {most}, the positions of the model")
     dtype: Any = compute_dtype or str(loaded.params["norm"]["scale"].dtype)

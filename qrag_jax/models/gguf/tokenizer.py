@@ -142,8 +142,8 @@ def _merges(lines: Sequence[str], vocab: Mapping[str, int], source: str) -> list
         left, space, right = line.partition(" ")
         if not space or left not in vocab or right not in vocab or left + right not in vocab:
             raise InputError(
-                f"{_KEY}merges: entry {number} is {line!r:.80}; two tokens of the vocabulary are needed "
-                "whose join is one as well",
+                f"{_KEY}merges: entry {number} is {line!r:.80}; expected two tokens whose concatenation is also a "
+                "token; get the file again",
                 file=source,
             )
         merges.append((left, right))

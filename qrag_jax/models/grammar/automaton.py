@@ -247,8 +247,8 @@ class _Deterministic:
 
 def _unclear() -> UsageError:
     return UsageError(
-        "grammar: alternatives that begin alike (two texts, lists or objects), one of them with a text or white space "
-        "of bounded length: let them begin with different characters, as a text and a number do"
+        "grammar: two alternatives can begin with the same character (two texts, lists or objects), and one has a text "
+        "or white space with a length limit: make them begin differently, as a text and a number do"
     )
 
 

@@ -55,7 +55,7 @@ class LatentConfig:
         if self.width % (2 * self.num_heads):
             raise UsageError(f"width={self.width} must be a multiple of twice num_heads={self.num_heads}")
         if self.residual and self.prior:
-            raise UsageError("residual=true and prior=true are two starts: choose one")
+            raise UsageError("residual=true and prior=true cannot both be set: choose one")
 
 
 class LatentState(nn.Module):

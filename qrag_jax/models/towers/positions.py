@@ -153,7 +153,9 @@ def rotary_scores(
     cos, sin = table
     if fixed := len(state) - 2 * cos.shape[-1]:
         if num_heads > 1:
-            raise UsageError(f"env.num_q_heads={num_heads} must be 1 for towers that positions turn a part of")
+            raise UsageError(
+                f"env.num_q_heads={num_heads} must be 1 for towers that rotate only part of each vector by position"
+            )
         still = jnp.matmul(actions[:, :fixed], state[:fixed], precision=_EXACT)
         return still[None] + rotary_scores(state[fixed:], actions[:, fixed:], table)
     s0, s1 = state[0::2], state[1::2]

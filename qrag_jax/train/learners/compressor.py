@@ -187,8 +187,8 @@ def fit_sections(
     )
     if not len(chooses.questions) or not len(tells.questions):
         raise InputError(
-            f"documents that are held out have no sentence of at least {MIN_QUESTION_TOKENS} tokens to ask for its "
-            "section with: give more documents, or longer sentences"
+            f"the held-out documents have no sentence of {MIN_QUESTION_TOKENS} or more tokens, which is needed as a "
+            "test question: give more documents, or longer sentences"
         )
     tried: dict[Candidate, tuple[float, float]] = {}
     trained: dict[Candidate, dict[str, np.ndarray]] = {}
@@ -232,8 +232,8 @@ def deal_sections(sections: Sequence[Section], num_parts: int, seed: int) -> Int
     documents = [one.document for one in sections]
     if (number := len(set(documents))) < MIN_DOCUMENTS:
         raise InputError(
-            f"{number} documents with a section of two sentences: a compressor needs at least 3, one to learn "
-            "from, one to choose by, and one that tells what to expect; give more"
+            f"documents with a section of two sentences: {number}; training needs 3, one to learn from, one to "
+            "choose settings on, and one to test on: give more"
         )
     return deal_parts(documents, num_parts, seed)
 

@@ -206,8 +206,8 @@ def check_trainable(documents: Sequence[HeadedDocument]) -> None:
     number = len({one.id for one in documents})
     if number < 2:
         raise InputError(
-            f"{number} documents with a heading: a tagger needs at least 2, one to learn from and one to "
-            "choose its threshold on; give more"
+            f"{number or 'no'} document has a heading; training needs 2, one to learn from and one to choose the "
+            "threshold on: give more"
         )
     with_points = [one for one in documents if any(sentence for sentence, _ in one.points)]
     if len(with_points) < 2:

@@ -352,7 +352,9 @@ def _check(env: EnvConfig, config: LearnerConfig, network: Network) -> None:
             "vectors into slices of even width"
         )
     if network.num_unrotated and env.num_q_heads > 1:
-        raise UsageError(f"env.num_q_heads={env.num_q_heads} must be 1 for towers that positions turn a part of")
+        raise UsageError(
+            f"env.num_q_heads={env.num_q_heads} must be 1 for towers that rotate only part of each vector by position"
+        )
     if config.objective == "sft" and env.stop and env.ranking_scale is None:
         raise UsageError(
             "learner.objective=sft learns STOP as a class of its cross-entropy: set env.ranking_scale (20 is a start), "

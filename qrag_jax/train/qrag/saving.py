@@ -43,7 +43,7 @@ def check_members(members: Sequence[Member]) -> None:
         return
     config = members[0].config
     if any(replace(member.config, seed=config.seed) != config for member in members) or config.data.seed is None:
-        raise UsageError("runs that are trained together differ in nothing but their seed, and share data.seed")
+        raise UsageError("runs that are trained together must differ only in seed, and must share data.seed")
     if config.model.mode != "latent" or config.model.encoder.source == "scratch":
         raise UsageError("only latent towers on a frozen encoder train several seeds together: start each seed alone")
     if len(members) % config.mesh.size:

@@ -53,7 +53,10 @@ def test_documents_need_no_evidence_and_no_sentences():
         ({"questions": (question(relevant=("a", "c")),)}, "relevant document 'c' is not in the corpus"),
         ({"questions": (question(evidence=()),)}, "question q1: has no evidence"),
         ({"questions": (question(relevant=("b",)),)}, "evidence in 'a', which is not among its relevant documents"),
-        ({"questions": (question(evidence=(Evidence("a", 5, 22),)),)}, r"evidence \[5, 22\) of 'a', which has 21"),
+        (
+            {"questions": (question(evidence=(Evidence("a", 5, 22),)),)},
+            r"evidence \[5, 22\) must be a range inside 'a', which has 21",
+        ),
         ({"questions": (question(evidence=(Evidence("a", 5, 5),)),)}, r"evidence \[5, 5\)"),
         (
             {"sentences": {"a": ((0, 10), (9, 21)), "b": ((0, 8),)}},

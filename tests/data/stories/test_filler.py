@@ -155,5 +155,5 @@ def test_renamed_stories_are_read_as_facts(stories):
 
 
 def test_a_chunk_of_no_document_is_refused():
-    with pytest.raises(InputError, match="chunk of 'x': which is not among the documents"):
+    with pytest.raises(InputError, match="a chunk belongs to 'x', which is not among the documents"):
         read_stories([], [Chunk("c", "x", ((0, 1),), 1, 1)])

@@ -113,7 +113,7 @@ def test_ends_of_an_answer():
         ({"tokens": [*(t for t in TOKENS if t != "z"), "zz"]}, r"no token for 1 of the bytes .*\('z' in its letters\)"),
         ({"tokens": [*(t for t in TOKENS if t not in "Ãð"), "a?", "b?"]}, "no token for 2 of the bytes"),
         ({"merges": None}, "tokenizer.ggml.merges: a list of texts is needed"),
-        ({"merges": ["a b"]}, "merges: entry 0 is 'a b'; two tokens of the vocabulary are needed whose join"),
+        ({"merges": ["a b"]}, "merges: entry 0 is 'a b'; expected two tokens whose concatenation"),
         ({"merges": ["in"]}, "merges: entry 0 is 'in'"),
     ],
 )

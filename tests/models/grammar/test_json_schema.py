@@ -166,7 +166,7 @@ def test_numbers_are_finite():
             "nested too deep, or an object of some hundred fields",
         ),
         ({"enum": ["a"], "minLength": 1}, "keyword 'minLength' next to 'enum' is not read"),
-        ({"anyOf": [{"type": "string"}, {"enum": ["a"]}]}, "alternatives that begin alike"),
+        ({"anyOf": [{"type": "string"}, {"enum": ["a"]}]}, "two alternatives can begin with the same character"),
         ({"type": "array", "items": {"type": "string"}, "maxItems": 10_000}, "use fewer or smaller repetitions"),
     ],
 )

@@ -106,7 +106,7 @@ def test_every_part_learns():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"residual": True}, "residual=true and prior=true are two starts"),
+        ({"residual": True}, "residual=true and prior=true cannot both be set"),
     ],
 )
 def test_refusals(options, message):
@@ -115,7 +115,7 @@ def test_refusals(options, message):
 
 
 def test_heads_are_slices_of_what_is_turned():
-    message = "env.num_q_heads=2 must be 1 for towers that positions turn a part of"
+    message = "env.num_q_heads=2 must be 1 for towers that rotate only part of each vector by position"
     with pytest.raises(UsageError, match=message):
         make_learner(network(), EnvConfig(num_q_heads=2), LearnerConfig(), 10)
     with pytest.raises(UsageError, match=message):

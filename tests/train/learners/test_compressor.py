@@ -168,12 +168,12 @@ def test_a_run_folder_that_holds_a_run_is_refused(fitted):
 
 
 def test_too_few_documents_are_refused():
-    with pytest.raises(InputError, match="2 documents with a section of two sentences: a compressor needs at least 3"):
+    with pytest.raises(InputError, match="documents with a section of two sentences: 2; training needs 3"):
         fit(DOCUMENTS[:2])
 
 
 def test_sentences_too_short_to_ask_are_refused():
-    with pytest.raises(InputError, match="held out have no sentence of at least 8 tokens to ask for"):
+    with pytest.raises(InputError, match="held-out documents have no sentence of 8 or more tokens"):
         fit_compressor(DOCUMENTS, hashed_vectors, lambda text: 3, targets, "a" * 64, "minilm", QUICK)
 
 

@@ -179,9 +179,9 @@ def test_views_of_one_document_share_a_part_and_parts_are_as_equal_as_can_be():
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        ([], "0 documents with a heading: a tagger needs at least 2"),
-        (DOCUMENTS[:1], "1 documents with a heading"),
-        (DOCUMENTS[:1] * 2, "1 documents with a heading"),
+        ([], "no document has a heading; training needs 2"),
+        (DOCUMENTS[:1], "1 document has a heading"),
+        (DOCUMENTS[:1] * 2, "1 document has a heading"),
         ([replace(one, points=((0, 1),), paths=(("t",),)) for one in DOCUMENTS], "after their first sentence"),
     ],
 )

@@ -110,7 +110,7 @@ def changed(config, **model):
 @pytest.mark.parametrize(
     ("configs", "message"),
     [
-        ([make_configs((0,))[0], make_configs((1,), num_updates=9)[0]], "differ in nothing but their seed"),
+        ([make_configs((0,))[0], make_configs((1,), num_updates=9)[0]], "must differ only in seed"),
         ([replace(c, data=replace(c.data, seed=None)) for c in make_configs((0, 1))], "share data.seed"),
         ([changed(c, mode="text") for c in make_configs((0, 1))], "only latent towers on a frozen encoder"),
         ([changed(c, encoder=EncoderSpec("scratch")) for c in make_configs((0, 1))], "only latent towers on a frozen"),
