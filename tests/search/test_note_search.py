@@ -381,7 +381,7 @@ def test_vectors_of_another_encoder_are_refused():
         rank_noted("film", noted(FILM), wider)
     with pytest.raises(InputError, match="notes: vectors of 7 components, those of the corpus have 5"):
         note_corpus(corpus_of(), [FILM], wider, count)
-    with pytest.raises(InputError, match="1 notes with"):
+    with pytest.raises(InputError, match="2 token counts"):
         replace(noted(FILM), num_tokens=np.zeros(2, np.int64))
 
 
