@@ -28,7 +28,7 @@ def _run(args: argparse.Namespace) -> int:
     written = service.export_run(args.run, args.folder)
     say(f"wrote {written.path}")
     if not written.is_text:
-        say(f"the latent towers read vectors, not text, so they stay in {args.run}")
+        say(f"the trained layers (latent towers) read vectors, not text, so they stay in {args.run}")
     return 0
 
 

@@ -153,7 +153,7 @@ def check_points_flags(values: Mapping[str, Any], names: Collection[str]) -> Non
         raise UsageError(reason, field=given[0])
     if names and values["tagger"] and "tagger" not in names:
         raise UsageError(
-            "works only with boundaries by tagger; choose them too, or leave this flag out", field="tagger"
+            "works only if a tagger finds the boundaries; choose tagger too, or leave this flag out", field="tagger"
         )
     if set(names) & set(asking):
         check_speed(values["tokens_per_second"])

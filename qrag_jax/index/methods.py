@@ -235,7 +235,7 @@ def _check_length(question: str, num_tokens: int, window: int) -> None:
     if num_tokens + 2 > window:
         shown = question if len(question) <= 60 else question[:60] + "..."
         raise InputError(
-            f"question {shown!r} has {num_tokens + 2:,} tokens (with [CLS] and [SEP]), the encoder reads {window}",
+            f"question {shown!r} has {num_tokens + 2:,} tokens (with [CLS] and [SEP]), but the encoder reads {window}",
             field="question",
             value=question,
             remedy=("shorten it, or search by words only (", Arg("retriever", "bm25"), ")"),

@@ -156,7 +156,7 @@ def update_index(
         known_settings = settings_of(folder, settings)
         if known_settings is not None and plan.keeps_notes and read_settings(folder).notes != known_settings.notes:
             raise UsageError(
-                f"{folder}: another command has changed the writer of its notes from {settings.notes.reader} since "
+                f"{folder}: another command changed how its notes are made (it was {settings.notes.reader}) after "
                 "this one began; run this command again"
             )
         if known_settings is not None and known_settings.model != settings.model:  # even if no file needs reading

@@ -128,7 +128,7 @@ class Workers:
             self._early_deaths += 1
             if self._early_deaths >= _MAX_DEATHS:
                 raise InputError(
-                    f"processes end while they load the encoder (exit code {worker.process.exitcode})",
+                    f"worker processes crash while they load the encoder (exit code {worker.process.exitcode})",
                     field="num_workers",
                     value=self.number,
                     remedy="free some memory, or use fewer processes",

@@ -92,7 +92,9 @@ def ask_some(
 
     def check(number: int, generation: Generation) -> None:
         if not 0 <= number < len(places):
-            raise InputError(f"generator: answer {number} to {len(places)} prompts does not exist; fix the generator")
+            raise InputError(
+                f"generator: reported answer {number}, but was given only {len(places)} prompts; fix the generator"
+            )
         _check_generation(generation)
 
     def hear(number: int, generation: Generation) -> None:

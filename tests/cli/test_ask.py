@@ -277,7 +277,7 @@ LONG = "milk " * 600
 def test_a_question_that_the_encoder_cannot_read_whole_is_refused_before_any_is_asked(ask, tmp_path):
     found = ask("Mary [1].", *SENTENCES, question=LONG)
     assert (found.code, found.out) == (1, "")
-    assert "has 602 tokens (with [CLS] and [SEP]), the encoder reads " in found.err
+    assert "has 602 tokens (with [CLS] and [SEP]), but the encoder reads " in found.err
     assert "shorten it, or search by words only (--retriever bm25)" in found.err
     (tmp_path / "questions.txt").write_text(f"{QUESTION}\n\n{LONG}\n")
     flags = ["--questions", "questions.txt", "--no_journal"]

@@ -87,7 +87,10 @@ def test_the_encoder_of_a_latent_run(tmp_path, save_untrained, capsys):
     assert main(["export", "run", "out"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == "wrote out/encoder\nthe latent towers read vectors, not text, so they stay in run\n"
+    assert (
+        captured.err
+        == "wrote out/encoder\nthe trained layers (latent towers) read vectors, not text, so they stay in run\n"
+    )
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["encoder"]
     np.testing.assert_allclose(embed("out/encoder", QUESTIONS), run.rows(QUESTIONS, "chunk")[0].vectors, atol=1e-5)
     card = (tmp_path / "out" / "encoder" / "README.md").read_text()

@@ -367,7 +367,7 @@ def test_who_writes_the_notes_is_not_changed_back_by_a_command_that_waited(notes
     note("i", notes)
     assert note("i", notes, keeps_notes=True).num_same == 3
     update("i", notes)  # by another command, without notes, while the next one waits
-    with pytest.raises(UsageError, match="i: another command has changed the writer of its notes from mentions"):
+    with pytest.raises(UsageError, match="i: another command changed how its notes are made .it was mentions"):
         note("i", notes, keeps_notes=True)
     assert not read_settings("i").has_notes
     assert note("new", notes, keeps_notes=True).notes.num_notes == 2

@@ -51,7 +51,7 @@ def test_a_process_that_is_killed_while_it_loads_is_replaced(notes):
 
 @pytest.mark.slow
 def test_processes_that_cannot_load_are_said(notes):
-    with pytest.raises(InputError, match=r"num_workers 1: processes end while they load the encoder \(exit code -9\)"):
+    with pytest.raises(InputError, match=r"worker processes crash while they load the encoder \(exit code -9\)"):
         update("i", notes, num_workers=1, make=load_never)
     with pytest.raises(UsageError, match="no such encoder; name another"):
         update("i", notes, num_workers=2, make=load_refused)

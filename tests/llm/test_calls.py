@@ -55,7 +55,7 @@ def test_for_no_place_the_model_is_not_called():
     ("generator", "message"),
     [
         (Reckless(), "generator: 0 answers to 2 prompts; fix the generator"),
-        (Reckless((2, Generation("a", "stop"))), "generator: answer 2 to 2 prompts"),
+        (Reckless((2, Generation("a", "stop"))), "generator: reported answer 2, but was given only 2 prompts"),
         (Reckless((0, Generation("", "error"))), "finish_reason 'error' with error None; a failed call has an error"),
         (Reckless((0, Generation("", "stop", error="lost"))), "finish_reason 'stop' with error 'lost'"),
     ],

@@ -90,7 +90,7 @@ def _read_source(
     if not documents and not copies:
         raise InputError(f"{source}: none of {len(bare)} documents has a heading with text under it")
     _warn_left_out(source, bare, "without a section")
-    _warn_left_out(source, copies, "that occur twice")
+    _warn_left_out(source, copies, "that repeat another one")
     return documents
 
 

@@ -154,8 +154,8 @@ def _rounds(
 
 def _warn_of_waiting(session: Session, num_waiting: int) -> None:
     warnings.warn(
-        f"{session.path}: waiting for {num_waiting} answers of other processes. If one was stopped (Ctrl-Z), continue "
-        f"or end it (each has a file {session.path}.owner-*)",
+        f"{session.path}: waiting for {num_waiting} answers from other processes. If such a process was suspended "
+        f"(Ctrl-Z), continue or end it (each has a file {session.path}.owner-*)",
         UserWarning,
         stacklevel=4,
     )

@@ -236,8 +236,8 @@ def _check_no_rest(path: Path) -> None:
     rest = path.with_name(f"{path.name}-wal")
     if rest.exists() and rest.stat().st_size:
         raise InputError(
-            f"{rest}: contains the last answers of a journal that was moved or removed; move it too (as the journal's "
-            f"new name with -wal), or remove both it and {path.name}-shm"
+            f"{rest}: contains the last answers of a journal that was moved or removed; move it next "
+            f"to that journal and name it as the journal with -wal, or remove both it and {path.name}-shm"
         )
     for left in (rest, path.with_name(f"{path.name}-shm")):
         left.unlink(missing_ok=True)

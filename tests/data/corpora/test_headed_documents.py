@@ -151,8 +151,8 @@ def test_a_document_that_is_there_twice_counts_once(tmp_path):
             found = read_headed([folder, one], view)
         assert [document.id[-4:] for document in found] == ["a.md", "b.md"]
         assert [str(each.message).partition(":")[2] for each in told] == [
-            f" 1 documents that occur twice are left out: {tmp_path / 'c.md'} (as {one})",
-            f" 1 documents that occur twice are left out: {one} (as {one})",
+            f" 1 documents that repeat another one are left out: {tmp_path / 'c.md'} (as {one})",
+            f" 1 documents that repeat another one are left out: {one} (as {one})",
         ]
     with pytest.raises(InputError, match=r"c\.md: the same document as .*a\.md: leave one of them out"):
         read_headed(folder, strict=True)

@@ -270,7 +270,7 @@ def test_who_waits_for_a_process_that_does_not_go_on_is_told(path, monkeypatch):
             stopped.release(key)
             waiting.join(PATIENCE)
     (message,) = [str(warning.message) for warning in caught]
-    assert "journal.sqlite: waiting for 1 answers of other processes" in message and "or end it" in message
+    assert "journal.sqlite: waiting for 1 answers from other processes" in message and "or end it" in message
 
 
 def test_what_ends_a_batch_ends_it_in_all_its_rounds_and_is_not_stored(path):
