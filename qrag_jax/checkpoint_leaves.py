@@ -157,7 +157,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def _is_dtype(name: Any) -> bool:
-    """Whether our arrays can have a type of this name."""
+    """True if our arrays can have a type of this name."""
     try:
         dtype = np.dtype(name) if isinstance(name, str) and _DTYPE.fullmatch(name) else None
     except (TypeError, ValueError):

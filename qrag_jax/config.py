@@ -70,13 +70,13 @@ def load_config(cls: type[Config], path: str | Path | None = None, overrides: Se
 
 
 def is_given(name: str, path: str | Path | None, overrides: Sequence[str]) -> bool:
-    """Whether a YAML file or an override sets a field, by its dotted name, as `load_config` reads them."""
+    """True if a YAML file or an override sets a field, by its dotted name, as `load_config` reads them."""
     given = {} if path is None else flatten(_read(Path(path))[0])
     return name in {*given, *(_split_override(override)[0] for override in overrides)}
 
 
 def is_override(word: str) -> bool:
-    """Whether a word has the form of an override, `field.subfield=value`."""
+    """True if a word has the form of an override, `field.subfield=value`."""
     name, equals, _ = word.removeprefix("--").partition("=")
     return bool(equals) and _OVERRIDE_NAME.fullmatch(name) is not None
 

@@ -241,7 +241,7 @@ def _wanted(source: _Source, folder: str, listed: Collection[str]) -> list[str]:
 
 
 def _is_taken(source: _Source, name: str) -> bool:
-    """Whether a card or log is small enough to take; warns if not."""
+    """True if a card or log is small enough to take; warns if not."""
     size, most = source.sizes(name) or 0, _MAX_BESIDE[name]
     if size > most:
         warnings.warn(

@@ -66,7 +66,7 @@ def start_processes(coordinator: str | None, num_processes: int | None, process_
 
 
 def is_main_process() -> bool:
-    """Whether this process writes logs and messages; True if it is the only one."""
+    """True if this process writes logs and messages; True if it is the only one."""
     return jax.process_index() == 0
 
 
@@ -130,7 +130,7 @@ def to_host(tree: PyTree, mesh: Mesh) -> PyTree:
 
 
 def any_process(asked: bool) -> bool:
-    """Whether any process passes True, in all of them; one small all-gather."""
+    """True if any process passes True, in all of them; one small all-gather."""
     if jax.process_count() == 1:
         return asked
     return bool(multihost_utils.process_allgather(np.array(asked)).any())

@@ -27,7 +27,7 @@ CountTokens = Callable[[str], int]
 
 @runtime_checkable
 class Counts(Protocol):
-    """What an encoder has read so far."""
+    """The numbers of texts and tokens that an encoder has read so far."""
 
     @property
     def num_texts(self) -> int:
@@ -56,7 +56,7 @@ class Encoder(Protocol):
 
     @property
     def counts(self) -> Counts:
-        """What it has read so far."""
+        """The numbers of texts and tokens read so far."""
         ...
 
     def __call__(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
@@ -122,7 +122,7 @@ class Note:
 
     @property
     def is_verbatim(self) -> bool:
-        """Whether it is a sentence of the document at `source`; otherwise it was read from `evidence`."""
+        """True if it is a sentence of the document at `source`; otherwise it was read from `evidence`."""
         return not self.answer
 
 

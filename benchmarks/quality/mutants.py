@@ -132,7 +132,7 @@ def _parses(source: str) -> bool:
 
 
 def fails(copy: Path, tests: list[str], tier: list[str], seconds: int) -> bool:
-    """Whether tests fail in a copy of the repository; a run that hangs does."""
+    """True if tests fail in a copy of the repository; a run that hangs does."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tier, *tests]
     env = os.environ | {"PYTHONPATH": str(copy), "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu"}
     env["QRAG_JAX_TESTS_COMPILED"] = str(copy.parent / "compiled")

@@ -87,7 +87,7 @@ def best_of(recall: np.ndarray, folds: np.ndarray, places: Sequence[int]) -> np.
 
 
 def _is_alone(name: str) -> bool:
-    """Whether a column is of one level, as `smooth 3:3 0.25`."""
+    """True if a column is of one level, as `smooth 3:3 0.25`."""
     least, _, most = name.split()[1].partition(":")
     return least == most
 

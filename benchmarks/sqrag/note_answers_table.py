@@ -176,7 +176,7 @@ def cross_chunk_share(rows: Sequence[Found]) -> float | None:
 
 
 def judges_told(found: Found) -> Iterator[str]:
-    """Whether each judge tells answers apart: how its claim F1 goes with the words' F1, over all answers."""
+    """True if each judge tells answers apart: how its claim F1 goes with the words' F1, over all answers."""
     answers = list(found["scores"].values())
     for name in (name for name in answers[0] if name.startswith("claim_f1 of ")):
         both = [(f1, own) for one in answers for f1, own in zip(one["f1"], one[name], strict=True) if own is not None]

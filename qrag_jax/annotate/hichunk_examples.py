@@ -164,7 +164,7 @@ def _units(document: HeadedDocument) -> list[_Unit]:
 
 
 def _same(text: str, title: str) -> bool:
-    """Whether the line is the heading, with or without marks."""
+    """True if the line is the heading, with or without marks."""
     return _WORDS.sub(" ", text).strip() == _WORDS.sub(" ", title).strip()
 
 

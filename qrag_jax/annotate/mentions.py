@@ -251,7 +251,7 @@ def _candidate(
 
 
 def _is_its_own(candidate: _Candidate, own: Mapping[int, Sequence[_Sentence]], chunks: Sequence[Chunk]) -> bool:
-    """Whether the sentence is also in the answering chunk, as with overlapping chunks; such a note adds nothing."""
+    """True if the sentence is also in the answering chunk, as with overlapping chunks; such a note adds nothing."""
     sentence, answering = candidate.sentence, candidate.answering
     return chunks[sentence.chunk].document_id == chunks[answering].document_id and any(
         sentence.span == one.span for one in own[answering]

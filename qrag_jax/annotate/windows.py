@@ -51,7 +51,7 @@ class Walk:
 
     @property
     def is_done(self) -> bool:
-        """Whether every line is read; a document of a single line needs no question."""
+        """True if every line is read; a document of a single line needs no question."""
         return self.first >= len(self.lines) or len(self.lines) == 1
 
 

@@ -172,7 +172,7 @@ def _check_points(args: argparse.Namespace, config: "ChunkConfig", points: str |
 
 
 def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
-    """Whether the flags ask for all tree nodes instead of chunks; `--strategy tree` overrides a config."""
+    """True if the flags ask for all tree nodes instead of chunks; `--strategy tree` overrides a config."""
     strategy = args.strategy or configured
     makes_trees = strategy in _MAKE_TREES
     for name, owners in _OWNERS.items():

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _keeps_compiled(values: Mapping[str, Any]) -> bool:
-    """Whether to cache compiled code. Not in runs of several processes: their machines may have other processors."""
+    """True if to cache compiled code. Not in runs of several processes: their machines may have other processors."""
     is_one_of_many = values.get("distributed") or values.get("coordinator")
     return not (values.get("no_compile_cache", True) or is_one_of_many)
 

@@ -82,7 +82,7 @@ def _check_not_read(values: Mapping[str, Any], name: str) -> None:
 
 
 def _is_of_run(place: Path, run: Path) -> bool:
-    """Whether training wrote this file; `run` is a folder of steps, or one step."""
+    """True if training wrote this file; `run` is a folder of steps, or one step."""
     if not place.is_relative_to(run):
         return False
     parts = place.relative_to(run).parts

@@ -148,7 +148,7 @@ class _Signals:
         self._before: dict[int, Any] = {}
 
     def asked(self) -> bool:
-        """Whether a signal came."""
+        """True if a signal came."""
         return self.exit_code > 0
 
     def __enter__(self) -> "_Signals":

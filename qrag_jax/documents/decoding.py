@@ -60,12 +60,12 @@ def decode(name: str, raw: bytes, encoding: str) -> str:
 
 
 def is_utf8(encoding: str) -> bool:
-    """Whether a name that Python knows means UTF-8."""
+    """True if a name that Python knows means UTF-8."""
     return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
 
 
 def looks_like_utf8(raw: bytes, encoding: str) -> bool:
-    """Whether bytes that used to be in another encoding are valid UTF-8, which text of other encodings rarely is.
+    """True if bytes that used to be in another encoding are valid UTF-8, which text of other encodings rarely is.
 
     ASCII alone decides nothing, except against encodings such as UTF-16 and EBCDIC, which write it differently.
     """
@@ -78,7 +78,7 @@ def looks_like_utf8(raw: bytes, encoding: str) -> bool:
 
 
 def _has_ascii(encoding: str) -> bool:
-    """Whether an encoding writes ASCII unchanged."""
+    """True if an encoding writes ASCII unchanged."""
     try:
         return b"Ab 1".decode(encoding) == "Ab 1"
     except UnicodeError:

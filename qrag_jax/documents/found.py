@@ -59,7 +59,7 @@ def all_below(folder: Path, skipped: list[Path], unreadable: Callable[[OSError],
 
 
 def may_read(path: Path, skipped: list[Path]) -> bool:
-    """Whether a path in a folder is read. Links are not, because they may lead anywhere; they go to `skipped`."""
+    """True if a path in a folder is read. Links are not, because they may lead anywhere; they go to `skipped`."""
     if reading().follow_links or not os.path.islink(path):  # Path.is_symlink raises without permission
         return True
     skipped.append(path)
@@ -237,7 +237,7 @@ class Only:
         self._compiled = [re.compile(translate(pattern)) for pattern in patterns]
 
     def takes(self, name: str) -> bool:
-        """Whether the patterns match this id."""
+        """True if the patterns match this id."""
         parts = name.split("/")
         tails = ["/".join(parts[first:]) for first in range(len(parts))]
         return not self._compiled or any(one.match(tail) for one in self._compiled for tail in tails)
@@ -255,7 +255,7 @@ class Only:
         return taken
 
     def of_found(self, found: Found) -> Found:
-        """What was found, without the files that the patterns leave out."""
+        """The found files without those that the patterns leave out."""
         if not self._compiled:
             return found
         taken = set(self.of_names([file.id for file in found.files]))

@@ -71,7 +71,7 @@ class FileKind:
 
     @property
     def is_installed(self) -> bool:
-        """Whether its packages are installed; imports none of them."""
+        """True if its packages are installed; imports none of them."""
         return all(importlib.util.find_spec(name) is not None for name in self.packages)
 
 
@@ -81,7 +81,7 @@ def kind_by_suffix() -> dict[str, str]:
 
 
 def is_installed() -> bool:
-    """Whether the extra `documents` is installed, so all kinds of files can be read."""
+    """True if the extra `documents` is installed, so all kinds of files can be read."""
     return all(_kind(name).is_installed for name in FILE_READERS)
 
 
@@ -131,7 +131,7 @@ def reader_of(kind: str) -> str:
 
 
 def may_be_converted(name: str, head: bytes) -> bool:
-    """Whether `kind_of` may return another kind than text, from the name and the first bytes of a file."""
+    """True if `kind_of` may return another kind than text, from the name and the first bytes of a file."""
     named = PurePath(name).suffix.lower() in kind_by_suffix()
     return named or head.startswith(_ZIP) or any(_kind(kind).is_sign(head, False) for kind in FILE_READERS)
 

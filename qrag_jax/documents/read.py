@@ -175,7 +175,7 @@ def read_files(
 
 
 def read_in_part(document: Document) -> Skipped | None:
-    """What is missing from the text of a document; None if it is complete."""
+    """The parts that are missing from the text of a document; None if it is complete."""
     left_out = cast(Sequence[str], document.metadata.get(_LEFT_OUT, ()))
     return Skipped(document.id, f"without {' and '.join(left_out)}") if left_out else None
 

@@ -40,7 +40,7 @@ def unlock_file(handle: int) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process of this machine has a number; a number is given again after its process has ended."""
+    """True if a process of this machine has a number; a number is given again after its process has ended."""
     if not 0 < pid < _MAX_PID:  # others name groups of processes
         return False
     try:

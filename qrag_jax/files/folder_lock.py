@@ -237,7 +237,7 @@ def _release(path: Path, handle: int) -> None:
 
 
 def _is_at(path: Path, handle: int) -> bool:
-    """Whether an open file is still the one at its path."""
+    """True if an open file is still the one at its path."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(handle))
     except FileNotFoundError:
@@ -281,7 +281,7 @@ def _namespace() -> str:
 
 
 def _is_alive(holder: Holder) -> bool:
-    """Whether the process of a holder on this machine still runs; without /proc, whether one with its number does."""
+    """True if the process of a holder on this machine still runs; without /proc, whether one with its number does."""
     started = _start_of(holder.pid)
     return started is not None and (started == holder.started or "" in (started, holder.started))
 
@@ -296,7 +296,7 @@ def _start_of(pid: int) -> str | None:
 
 
 def _is_on_local_disk(folder: Path) -> bool:
-    """Whether no other machine can write to a folder; False also if that is unknown."""
+    """True if no other machine can write to a folder; False also if that is unknown."""
     device = folder.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     try:

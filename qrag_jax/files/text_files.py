@@ -96,7 +96,7 @@ def _line_text(line: bytes, codec: str, path: Path, number: int) -> str:
 
 
 def begins_with(path: Path, mark: bytes, what: str) -> bool:
-    """Whether the first characters of a file, after white space, are these."""
+    """True if the first characters of a file, after white space, are these."""
     with _opened(path, what) as file:
         found = b""
         for piece in pieces(file, path):

@@ -68,7 +68,7 @@ def _own_folder(parent: Path, name: str) -> Path | None:
 
 
 def _made_for() -> str:
-    """What compiled programs depend on: JAX, Python and processor; another processor may not run them."""
+    """A digest of JAX, Python and processor: programs compiled for other ones may not run."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -53,7 +53,7 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
 
 
 def _is_open_elsewhere(path: Path) -> bool:
-    """Whether a path means an open file (`/dev/stdout`, also redirected), which a rename would not reach."""
+    """True if a path means an open file (`/dev/stdout`, also redirected), which a rename would not reach."""
     return os.path.abspath(path).startswith(("/dev/std", "/dev/fd/", "/proc/"))
 
 

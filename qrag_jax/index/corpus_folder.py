@@ -115,7 +115,7 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
 
 
 def is_corpus(folder: str | os.PathLike) -> bool:
-    """Whether a folder looks like a saved corpus; checks one file name."""
+    """True if a folder looks like a saved corpus; checks one file name."""
     return os.path.isfile(os.path.join(folder, _ABOUT))
 
 

@@ -19,12 +19,12 @@ _SHARD = re.compile(r"(\d+)-of-(\d+)")
 
 
 def is_index(path: str | os.PathLike) -> bool:
-    """Whether a folder looks like an index; checks one file name."""
+    """True if a folder looks like an index; checks one file name."""
     return os.path.isfile(os.path.join(path, ABOUT))
 
 
 def is_filled(path: str | os.PathLike) -> bool:
-    """Whether a folder also has the documents of an index; other programs also write files called `index.json`."""
+    """True if a folder also has the documents of an index; other programs also write files called `index.json`."""
     return os.path.isfile(os.path.join(path, CATALOGUE))
 
 

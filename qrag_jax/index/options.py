@@ -45,7 +45,7 @@ class SearchOptions:
 
     @property
     def is_run(self) -> bool:
-        """Whether the retriever is a run."""
+        """True if the retriever is a run."""
         return self.retriever is not None and self.retriever not in RETRIEVERS
 
 

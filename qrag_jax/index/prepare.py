@@ -159,7 +159,7 @@ class _Text:
 
     @property
     def is_parent(self) -> bool:
-        """Whether it is the text of a parent that is read differently from leaves."""
+        """True if it is the text of a parent that is read differently from leaves."""
         return len(self.key) > _KEY_BYTES
 
 

@@ -19,7 +19,7 @@ from qrag_jax.types import NoteReader, UsageError
 
 
 def lies_in(name: str, place: str) -> bool:
-    """Whether a document is the file of a path, or of a file below it."""
+    """True if a document is the file of a path, or of a file below it."""
     if PurePath(place) == PurePath("."):
         return not PurePath(name).is_absolute()
     return PurePath(name).is_relative_to(place)
@@ -64,13 +64,13 @@ def gone(
 
 
 def _has_no_reader(name: str) -> bool:
-    """Whether a file exists whose reader needs a missing package."""
+    """True if a file exists whose reader needs a missing package."""
     suffix = PurePath(name).suffix.lower()
     return suffix in kind_by_suffix() and suffix not in read_suffixes() and os.path.isfile(name)
 
 
 def _has_no_disk(name: str) -> bool:
-    """Whether the path has an empty folder or a dangling link, as for a disk that is not mounted."""
+    """True if the path has an empty folder or a dangling link, as for a disk that is not mounted."""
     for place in PurePath(name).parents:
         if os.path.isdir(place):
             return not os.listdir(place)

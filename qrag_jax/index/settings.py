@@ -117,7 +117,7 @@ class IndexSettings:
 
     @property
     def has_levels(self) -> bool:
-        """Whether documents are trees whose levels have names."""
+        """True if documents are trees whose levels have names."""
         return self.chunking is not None and self.chunking.strategy in CHUNKERS.choices("levels")
 
     @property
@@ -129,12 +129,12 @@ class IndexSettings:
 
     @property
     def has_notes(self) -> bool:
-        """Whether chunks get notes."""
+        """True if chunks get notes."""
         return self.notes.reader != "none"
 
     @property
     def reuses_vectors(self) -> bool:
-        """Whether equal texts always have equal vectors."""
+        """True if equal texts always have equal vectors."""
         return self.chunking is None or self.chunking.strategy != _LATE
 
     @property

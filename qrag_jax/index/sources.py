@@ -1,4 +1,4 @@
-"""What an `Index` searches: an index on disk, or documents in memory, with or without chunks and vectors."""
+"""The sources of an `Index`: an index on disk, or documents in memory, with or without chunks and vectors."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -171,7 +171,7 @@ class MemorySource:
 
     @property
     def is_of_words(self) -> bool:
-        """Whether the given corpus has no vectors."""
+        """True if the given corpus has no vectors."""
         return self.corpus is not None and self.corpus.vectors is None
 
     def view(self, only: tuple[str, ...], method: Method, key: str, *, with_notes: bool) -> View:
@@ -290,7 +290,7 @@ def level_names_of(settings: IndexSettings) -> tuple[str, ...]:
 
 
 def is_stored(path: str) -> bool:
-    """Whether a path is an index on disk that can be searched.
+    """True if a path is an index on disk that can be searched.
 
     Raises:
         UsageError: it is an index in shards that are not merged.
@@ -318,7 +318,7 @@ def is_stored(path: str) -> bool:
 
 
 def is_run(path: str) -> bool:
-    """Whether a path is the folder of a run or of one of its steps; checks file names."""
+    """True if a path is the folder of a run or of one of its steps; checks file names."""
     folder = Path(path)
     if path == STDIN or not os.path.isdir(folder):
         return False

@@ -96,7 +96,7 @@ def setting_key(setting: NotesSetting) -> str:
 
 
 def current_mark(connection: sqlite3.Connection, folder: Path, setting: NotesSetting) -> Mark | None:
-    """What the notes were made from, if the documents and the setting are still the same; else None.
+    """The origin of the notes, if the documents and the setting are still the same; else None.
 
     Raises:
         Damaged: the file is damaged.

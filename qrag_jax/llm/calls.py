@@ -42,7 +42,7 @@ class Hearing:
 
 
 def takes_grammar(generator: TextGenerator, grammar: Grammar) -> bool:
-    """Whether a generator restricts its answers to this grammar; see `types.TextGenerator`."""
+    """True if a generator restricts its answers to this grammar; see `types.TextGenerator`."""
     asked = getattr(generator, "takes_grammar", None)
     return asked is not None and bool(asked(grammar))
 
@@ -58,7 +58,7 @@ class AroundGenerator:
         return self.generator.model
 
     def takes_grammar(self, grammar: Grammar) -> bool:
-        """Whether the model restricts its answers to this grammar."""
+        """True if the model restricts its answers to this grammar."""
         return takes_grammar(self.generator, grammar)
 
 

@@ -83,7 +83,7 @@ class LocalGenerator:
         self.model = f"local:{loaded.fingerprint}:{kept}:{self.window}"
 
     def takes_grammar(self, grammar: Grammar) -> bool:
-        """Whether the vocabulary has all bytes and a token that ends an answer."""
+        """True if the vocabulary has all bytes and a token that ends an answer."""
         return self._tokenizer.is_of_bytes and bool(self._tokenizer.eos_ids)
 
     def generate(

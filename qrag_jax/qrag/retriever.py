@@ -392,7 +392,7 @@ def load_retriever(folder: str | Path, step: int | None = None) -> QRagRetriever
 
 
 def _standardises(constants: Mapping[str, np.ndarray], encoder: LoadedEncoder | None) -> bool:
-    """Whether these can be the `_standardisation` of vectors of the encoder."""
+    """True if these can be the `_standardisation` of vectors of the encoder."""
     mean, std = constants.get("mean"), constants.get("std")
     if mean is None or std is None or mean.ndim != 1 or mean.shape != std.shape:
         return False

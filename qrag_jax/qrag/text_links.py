@@ -145,7 +145,7 @@ def _share(
 
 
 def _stands_in(titles: Sequence[Sequence[str]], texts: Sequence[Sequence[str]]) -> Bool[np.ndarray, "texts titles"]:
-    """Whether a text contains the words of a title in sequence."""
+    """True if a text contains the words of a title in sequence."""
     wanted = [f" {' '.join(title)} " if title else None for title in titles]
     joined = [f" {' '.join(words)} " for words in texts]
     return np.array([[title is not None and title in text for title in wanted] for text in joined])

@@ -112,7 +112,7 @@ class Bm25Index:
         return 0 if number is None else int(self._bounds[number + 1] - self._bounds[number])
 
     def _counts_of(self, word: int, among: Int[np.ndarray, " M"] | None) -> Int[np.ndarray, " M"]:
-        """How often the word occurs in each text of the context."""
+        """The number of occurrences of the word in each text of the context."""
         postings = slice(self._bounds[word], self._bounds[word + 1])
         counts = np.zeros(self.num_texts, np.int64)
         counts[self._texts[postings]] = self._counts[postings]

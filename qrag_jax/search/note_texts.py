@@ -148,7 +148,7 @@ def check_given(given: GivenNote, documents: Mapping[str, Document]) -> str:
 
 
 def is_said_in(note: Note, asking: str, spans: Sequence[tuple[str, Sequence[Span]]]) -> bool:
-    """Whether one of these places already contains a note word for word.
+    """True if one of these places already contains a note word for word.
 
     Args:
         note: of a chunk of the document `asking`.

@@ -43,7 +43,7 @@ class ChunkRequest:
 
     @property
     def makes_trees(self) -> bool:
-        """Whether the chunks are nodes of trees."""
+        """True if the chunks are nodes of trees."""
         return self.all_nodes or self.config.strategy in CHUNKERS.choices("tree")
 
     @property

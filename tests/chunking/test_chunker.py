@@ -139,7 +139,7 @@ def test_chunks_partition_the_text_and_keep_the_budget(strategy, data):
 
 
 def covers(strategy: str, text: str, chunks) -> bool:
-    """Whether every word is in a chunk, and in one alone unless the strategy's chunks overlap."""
+    """True if every word is in a chunk, and in one alone unless the strategy's chunks overlap."""
     times = times_covered(text, chunks)
     return 0 not in times if strategy in CHUNKERS.choices("overlaps") else times == {1}
 

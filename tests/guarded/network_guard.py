@@ -24,7 +24,7 @@ class NetworkAsked(BaseException):
 
 
 def is_here(host: object) -> bool:
-    """Whether a name or number is of this machine; None is, and what is no host."""
+    """True if a name or number is of this machine; None is, and what is no host."""
     host = host.decode("ascii", "replace") if isinstance(host, bytes | bytearray) else host
     if not isinstance(host, str):
         return True

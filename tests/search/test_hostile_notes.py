@@ -47,7 +47,7 @@ def proves_itself(note, corpus, config):
 
 
 def is_within(small, large):
-    """Whether a text is what is left of another one when characters are taken out."""
+    """True if a text is what is left of another one when characters are taken out."""
     rest = iter(large)
     return all(letter in rest for letter in small)
 

@@ -85,7 +85,7 @@ def _at_first_call(function: Callable, decorate: Callable[[Callable], Callable])
 
 
 def _names_shape(annotation: Any) -> bool:
-    """Whether a part of an annotation is jaxtyping's; of one that is a text it is not known."""
+    """True if a part of an annotation is jaxtyping's; of one that is a text it is not known."""
     if isinstance(annotation, str) or type(annotation).__module__.startswith("jaxtyping"):
         return True
     parts = annotation if isinstance(annotation, list) else get_args(annotation)

@@ -205,7 +205,7 @@ def _seize(pid: int) -> None:
 
 
 def _try(request: int, thread: int, address: int = 0, data: int = 0) -> bool:
-    """Whether a thread was there to be asked: it may have ended meanwhile."""
+    """True if a thread was there to be asked: it may have ended meanwhile."""
     try:
         _ptrace(request, thread, address, data)
     except ProcessLookupError:

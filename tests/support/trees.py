@@ -68,7 +68,7 @@ def fields_of(tree: ChunkTree) -> dict[str, np.ndarray]:
 
 
 def obeys(fields: Mapping[str, np.ndarray], text: str | None = None) -> bool:
-    """Whether the arrays are a tree; with a text, whether also its leaves are stripped and hold all of it."""
+    """True if the arrays are a tree; with a text, whether also its leaves are stripped and hold all of it."""
     start, end, level, parent, leaves = (fields[name].tolist() for name in ARRAYS)
     size = len(start)
     if not size or {len(end), len(level), len(parent)} != {size} or parent[0] != -1:

@@ -103,7 +103,7 @@ def places(hint: Any, value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 def takes(hint: Any, value: Any) -> bool:
-    """Whether a value is of a type, by the plain reading of both."""
+    """True if a value is of a type, by the plain reading of both."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
         return any(type(value) is type(choice) and value == choice for choice in args)

@@ -352,4 +352,4 @@ def test_what_is_signed_anew_is_found_or_harmless(run, figures):
         shutil.rmtree(step)
         shutil.copytree(run.parent / "whole", step)
     assert found[FOUND] + found[HARMLESS] == len(harms) and found[FOUND]
-    figures(3, "signed anew", len(harms), f"{found[FOUND]} found, {found[HARMLESS]} harmless")
+    figures(3, "manifest hashed again", len(harms), f"{found[FOUND]} found, {found[HARMLESS]} harmless")

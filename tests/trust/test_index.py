@@ -133,7 +133,7 @@ def test_every_flipped_bit_is_named_and_mended_alone(figures):
         check_equal(load_index("i"), right)
         assert index_info("i", verify=True).is_whole
         mended += 1
-    told = f"{mended} named and mended alone, {harmless} in no document, {unreadable} in the head of the file and said"
+    told = f"{mended} named and repaired alone, {harmless} in no document, {unreadable} in the file's head and reported"
     figures(TEST, "flipped bits", num_flips, f"0 unseen: {told}")
 
 
@@ -163,7 +163,7 @@ def test_flipped_bits_of_notes_are_named_or_harmless_and_mended(figures):
                 load_noted_index("i")
         note("i", notes, mirror=False)
         assert note_rows("i") == rows and index_info("i", verify=True).is_whole
-    told = f"{outcomes['said']} said and mended, {outcomes['whole']} in nothing that is read, "
+    told = f"{outcomes['said']} reported and repaired, {outcomes['whole']} in nothing that is read, "
     figures(
         TEST, "flipped bits of notes", num_flips, f"0 unseen: {told}{outcomes['unreadable']} in the head of the file"
     )
@@ -230,7 +230,7 @@ def test_a_full_disk_is_said_and_costs_no_document(figures):
         finished()
     update("i", notes)
     check_equal(load_index("i"), fresh_corpus(notes))
-    figures(TEST, "writers under RLIMIT_FSIZE", num_rounds, "each said so; 0 documents lost or torn")
+    figures(TEST, "writers under RLIMIT_FSIZE", num_rounds, "each reported it; 0 documents lost or torn")
 
 
 def test_killed_workers_and_a_poisonous_document(figures):

@@ -39,7 +39,7 @@ def check(outcome, num_calls):
 
 def told(outcome, num_calls):
     again = outcome["begun"] - num_calls
-    return f"0 lost, 0 paid twice, integrity ok; {again} in flight at a writer's end were made again"
+    return f"0 lost, 0 paid calls repeated, integrity ok; {again} in flight at a writer's end were made again"
 
 
 def test_every_finished_call_is_paid_once_whoever_is_killed(tmp_path, figures):
@@ -92,7 +92,12 @@ def test_a_journal_that_was_moved_and_is_put_back_has_lost_nothing(tmp_path, fig
         outcome = attack("put_back", tmp_path / str(number), num_calls=300)
         check_refusals(outcome, 4, ["was removed or replaced while in use", "cannot be read or written"])
         check(outcome, 300)
-    figures(4, "moved away under 4 writers, put back", num_rounds, "0 lost, 0 paid twice, integrity ok, all 4 are told")
+    figures(
+        4,
+        "moved away under 4 writers, put back",
+        num_rounds,
+        "0 lost, 0 paid calls repeated, integrity ok, all 4 writers report it",
+    )
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
@@ -109,7 +114,7 @@ def test_a_journal_that_is_removed_is_said_at_once_and_the_next_one_is_its_own(t
         assert outcome["kept_late"] <= 4  # an answer each, between the look at the file and the word
         late += outcome["kept_late"]
     name = "removed whole" if is_whole else "removed, -wal left"
-    told = f"all are told, new journal whole; {late} answers told as it went"
+    told = f"all report it, new journal whole; {late} answers returned while it was removed"
     figures(4, f"{name} under 4 writers, 4 begin anew", num_rounds, told)
 
 

@@ -66,7 +66,7 @@ def test_two_trainings_in_one_folder(tmp_path, alone, figures, what):
         firsts.append(first)
         same_run(folder / (str(first) if what == "train" else "0"), out)
         assert {path.name for path in out.iterdir()} == {"step_2", "step_4", "metrics.jsonl", "times.jsonl"}
-    figures(BELOW, f"{what} twice", rounds, "one went on, the other was told its process; the run is that of one alone")
+    figures(BELOW, f"{what} twice", rounds, "one went on, the other named its process; the run is that of one alone")
 
 
 def write_twice(write, folder: Path, rounds: int) -> list[tuple[list[str], int]]:

@@ -118,7 +118,7 @@ def _union(groups: Sequence[Group]) -> Group:
 
 
 def _may_join(text: str, groups: Sequence[Group], num_tokens: int | None, count: CountTokens) -> bool:
-    """Whether groups can be one chunk with at most `num_tokens` tokens."""
+    """True if groups can be one chunk with at most `num_tokens` tokens."""
     spans = _union(groups).spans
     if len({group.level for group in groups}) > 1:
         return False

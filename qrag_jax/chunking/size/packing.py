@@ -117,7 +117,7 @@ def run_counter(text: str, spans: Sequence[Span], count: CountTokens) -> CountRu
 
 
 def longest_run(tokens: CountRun, first: int, num_tokens: int, sums: Sequence[int]) -> int:
-    """How many spans from number `first` on have at most `num_tokens` tokens together; 0 if even one is too large.
+    """The number of spans from `first` on that have at most `num_tokens` tokens together; 0 if even one is too large.
 
     Args:
         tokens: counts a run of spans as one chunk.

@@ -28,7 +28,7 @@ _DEFAULT_VALUES: dict[Threshold, float] = {
 
 @dataclass(frozen=True)
 class BreakpointConfig:
-    """Where a text is broken; `x > threshold` is strict for all six.
+    """Settings of the places where a text is broken; `x > threshold` is strict for all six.
 
     Attributes:
         threshold: which values are compared, for the cosine distances d of consecutive sentences.
@@ -84,7 +84,7 @@ def windowed_texts(text: SentenceText, window: int) -> list[str]:
 
 
 def find_breaks(distances: np.ndarray, threshold: Threshold, value: float) -> np.ndarray:
-    """Where a text is broken, by the definitions of `BreakpointConfig`.
+    """The places where a text is broken, by the definitions of `BreakpointConfig`.
 
     Args:
         distances: float [n - 1] of consecutive sentences.

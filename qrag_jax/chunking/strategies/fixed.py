@@ -109,7 +109,7 @@ def _by_tokens(text: SentenceText, config: FixedConfig, count: CountTokens) -> I
 
 
 def _repeated(first: int, end: int, config: FixedConfig, tokens: CountRun, sums: list[int]) -> int:
-    """How many sentences before number `end` are repeated after the chunk that began at `first`.
+    """The number of sentences before number `end` that are repeated after the chunk that began at `first`.
 
     At most one less than the chunk has, so the next one starts later; and few enough that sentence `end` fits, so it
     also ends later.

@@ -110,7 +110,7 @@ class _Clusters:
         self._size[dropped] = 0
 
     def finished(self) -> bool:
-        """Whether no two clusters fit together."""
+        """True if no two clusters fit together."""
         sizes = self._size[self._size > 0]
         return len(sizes) < 2 or int(np.partition(sizes, 1)[:2].sum()) > self._cap
 

@@ -82,7 +82,7 @@ def find_blocks(text: str) -> list[Block]:
 
 
 def is_mark(text: str, block: Block) -> bool:
-    """Whether a block contains no text: a rule, an anchor, a comment, a heading without words."""
+    """True if a block contains no text: a rule, an anchor, a comment, a heading without words."""
     if block.kind == "heading":
         return block.title is None or not text[slice(*block.title)].strip()
     if block.kind in ("html", "paragraph"):
@@ -92,7 +92,7 @@ def is_mark(text: str, block: Block) -> bool:
 
 
 def opens_with_heading(text: str, blocks: Sequence[Block]) -> bool:
-    """Whether a text begins with a heading, apart from front matter."""
+    """True if a text begins with a heading, apart from front matter."""
     said = (block for block in blocks if block.kind != "front_matter" and not is_mark(text, block))
     first = next(said, None)
     return first is not None and first.kind == "heading"

@@ -66,7 +66,7 @@ def normal_name(name: str, min_chars: int = 4) -> Name | None:
 
 
 def is_term(name: str) -> bool:
-    """Whether a name has a word in lower case, such as "Rain gauge" or "place of birth"; small words do not count."""
+    """True if a name has a word in lower case, such as "Rain gauge" or "place of birth"; small words do not count."""
     return any(not word.is_capital and word.text not in _BETWEEN for word in find_words(without_bracket(name) or name))
 
 

@@ -15,7 +15,7 @@ def readable(text: str) -> str:
 
 
 def is_blank(text: str, start: int, end: int) -> bool:
-    """Whether `text[start:end]` is only white space; stops at the first other character and copies nothing."""
+    """True if `text[start:end]` is only white space; stops at the first other character and copies nothing."""
     found = _BLANK.match(text, start, end)
     return found is None or found.end() >= min(end, len(text))
 

@@ -110,7 +110,7 @@ def _question(
 
 
 def _place(item: Mapping[str, object], filing: _Filing, where: str) -> tuple[Span, bool]:
-    """Where the passage is, and whether it was found; else the whole page."""
+    """The place of the passage and True; if it is not found, the whole page and False."""
     number = int_field(item.get("evidence_page_num"), "evidence_page_num", where)
     text = full_text(item.get("evidence_text"), "evidence_text", where)
     start, end = filing.pages[number] if 0 <= number < len(filing.pages) else (0, 0)

@@ -117,7 +117,7 @@ def read_pdf(raw: bytes) -> Converted:
 
 
 def _is_silent(page: "pypdfium2.PdfPage", text: "pypdfium2.PdfTextPage") -> bool:
-    """Whether most letters of a page are in fonts that are not in the file, and are missing from the text.
+    """True if most letters of a page are in fonts that are not in the file, and are missing from the text.
 
     If such a font places each letter separately, as text recognition does, and this machine does not have the font,
     pdfium leaves the letters out silently. Separately placed blanks look the same, but are fewer.

@@ -202,7 +202,7 @@ def _threshold_of(setting: Setting, threshold: Threshold | None, picked: Picked)
 
 
 def num_kept_by(protocol: str, picked: Picked, gold: np.ndarray, threshold: Threshold | None) -> np.ndarray | None:
-    """How many of its first picks a protocol keeps, int [n]; None where the method does not have it."""
+    """The number of first picks that a protocol keeps, int [n]; None if the method does not have the protocol."""
     if protocol == "fixed":
         return np.full(len(picked.chosen), picked.chosen.shape[1])
     if protocol == "oracle":

@@ -327,7 +327,7 @@ class Owner:
 
 
 def is_alive(path: Path, name: str) -> bool:
-    """Whether an owner of `path` is alive. Tries to remove the file of an owner that has ended.
+    """True if an owner of `path` is alive. Tries to remove the file of an owner that has ended.
 
     Raises:
         InputError: the name is not one of an owner, or its file cannot be opened.
@@ -338,7 +338,7 @@ def is_alive(path: Path, name: str) -> bool:
 
 
 def _is_held(own: Path) -> bool:
-    """Whether the file of an owner is locked. Tries to remove an unlocked file."""
+    """True if the file of an owner is locked. Tries to remove an unlocked file."""
     try:
         handle = os.open(own, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -357,7 +357,7 @@ def _is_held(own: Path) -> bool:
 
 
 def _names_a_process(handle: int) -> bool:
-    """Whether a file holds the number of a process that runs, as owners write it where the system has no locks."""
+    """True if a file holds the number of a process that runs, as owners write it where the system has no locks."""
     content = os.pread(handle, 32, 0)
     return content.isdigit() and is_running(int(content))
 

@@ -113,7 +113,7 @@ def _read_choice(choice: Mapping[str, Any], tokens: tuple[int, int], is_counted:
 
 
 def is_model(answered: object, asked: str) -> bool:
-    """Whether the name in an answer matches the requested model.
+    """True if the name in an answer matches the requested model.
 
     It matches if it is the same, if one is the last part of the other's path, or if it is the requested name (without
     `-latest`) followed by a date or a version of three or four digits.

@@ -255,7 +255,7 @@ def check_base_url(base_url: str) -> str:
 
 
 def _is_url(text: str) -> bool:
-    """Whether the transport accepts it; 256.1.1.1 and [v1.x] are not hosts."""
+    """True if the transport accepts it; 256.1.1.1 and [v1.x] are not hosts."""
     try:
         _URL(text)
     except _INVALID_URL:
@@ -291,7 +291,7 @@ def check_key(environment: Mapping[str, str], key_name: str) -> str | None:
 
 
 def is_secret(key: str) -> bool:
-    """Whether a key is a secret, and not a word that texts contain by chance.
+    """True if a key is a secret, and not a word that texts contain by chance.
 
     Words such as "whatever", "not-needed" and "20241022" occur in answers by chance, and "assistant" is part of every
     answer's body. Such words are removed from errors but stay in answers.
@@ -308,13 +308,13 @@ def hide(text: Text, key: str) -> Text:
 
 
 def is_openai(base_url: str) -> bool:
-    """Whether the host is one of OpenAI's own."""
+    """True if the host is one of OpenAI's own."""
     host = urlsplit(base_url).hostname or ""
     return host == "api.openai.com" or host.endswith(".api.openai.com")
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host name means this machine, in any spelling, without a look-up."""
+    """True if a host name means this machine, in any spelling, without a look-up."""
     host = host.lower().removesuffix(".")
     with suppress(OSError):  # 127.1, 0x7f.1 and 2130706433 are addresses too
         host = socket.inet_ntoa(socket.inet_aton(host))
@@ -399,7 +399,7 @@ class _Stream:
         return False
 
     async def _has_more(self) -> bool:
-        """Whether another byte has come or the connection has ended. It must read, since TLS may buffer bytes."""
+        """True if another byte has come or the connection has ended. It must read, since TLS may buffer bytes."""
         try:
             await self._stream.read(1, _LOOK_SECONDS)
         except self._errors.ReadTimeout:

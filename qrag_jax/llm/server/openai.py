@@ -205,7 +205,7 @@ class OpenAIGenerator:
         return f"{name} at {self._base_url}"
 
     def takes_grammar(self, grammar: Grammar) -> bool:
-        """Whether the grammar can be sent to the server. Only its answers show whether it obeys."""
+        """True if the grammar can be sent to the server. Only its answers show whether it obeys."""
         is_general = self._grammar_field not in (None, "response_format")
         return is_general or (self._grammar_field is not None and isinstance(grammar, JsonSchema))
 

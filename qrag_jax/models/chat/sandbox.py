@@ -375,5 +375,5 @@ def _short_range(*args: Any) -> range:
 
 
 def _refuse(message: Any = "no reason is given") -> None:
-    """What templates call when a conversation is not of the form that their model was trained on."""
+    """Raises an error for a template whose model was not trained on this form of conversation."""
     raise TemplateRefused(f"refuses the conversation: {message!s:.300}")

@@ -50,7 +50,7 @@ class Round:
 
     @property
     def seconds(self) -> float:
-        """Of both."""
+        """Seconds of both."""
         return self.read + self.write
 
 

@@ -43,7 +43,7 @@ class Tables:
 
 @struct.dataclass
 class Where:
-    """Where each row is: its automaton, its state, and what is left of the run that this stands in; int32 [B] each."""
+    """The place of each row: its automaton, its state, and the parts left of the current run; int32 [B] each."""
 
     automaton: Any
     state: Any
@@ -52,7 +52,7 @@ class Where:
 
 @struct.dataclass
 class Constraint:
-    """What rows are held to."""
+    """The grammars of rows."""
 
     tables: Tables
     where: Where
@@ -75,7 +75,7 @@ def allowed_tokens(constraint: Constraint, rooms: Int[Array, " B"]) -> Bool[Arra
 
 
 def step_on(constraint: Constraint, tokens: Int[Array, " B"]) -> Where:
-    """Where rows are after a token each; one that was not allowed leads anywhere."""
+    """The places of rows after one token each; a token that was not allowed leads to an arbitrary place."""
     tables, where = constraint.tables, constraint.where
     kind = tables.class_of_token[where.automaton, tokens].astype(jnp.int32)
     granted = tables.grants[where.state, kind].astype(jnp.int32)
@@ -128,7 +128,7 @@ class Joined:
         self.tables, self.begins = tables, begins
 
     def constraint(self, where: np.ndarray) -> Constraint:
-        """Of rows at these places, int32 [B, 3]."""
+        """The constraint of rows at these places, int32 [B, 3]."""
         return Constraint(self.tables, Where(*np.ascontiguousarray(where.T)))
 
 

@@ -132,7 +132,7 @@ def _window_problems(values: Mapping[str, Any]) -> list[str]:
 
 
 def _rope_values(values: Mapping[str, Any]) -> Any:
-    """What says how positions turn: `rope_parameters` of transformers 5, `rope_scaling` before."""
+    """The settings of the rotation by positions: `rope_parameters` of transformers 5, `rope_scaling` before."""
     return values.get("rope_scaling") or values.get("rope_parameters") or {}
 
 

@@ -110,7 +110,7 @@ def give_back() -> None:
 
 
 def _left_in_groups(root: Path) -> Iterator[int]:
-    """What each control group with a limit has left, from that of this process outwards."""
+    """The memory that each control group with a limit has left, from that of this process outwards."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         for name in set(controllers.split(",")) & set(_GROUPS):

@@ -1,4 +1,4 @@
-"""What generation decides on the host: chunks, sizes of caches and groups, keys of rows, where a stop text ends.
+"""Decisions of generation on the host: chunks, sizes of caches and groups, keys of rows, the end of a stop text.
 
 Prompts that were read, kept so that others which begin with the same tokens read only what is new.
 """
@@ -68,7 +68,7 @@ def _cheapest(rest: int) -> list[int]:
 
 
 def reading_cost(chunks: Sequence[int]) -> int:
-    """What reading chunks of these lengths takes, in tokens."""
+    """The cost of reading chunks of these lengths, in tokens."""
     return sum(chunks) + _CHUNK_COST * len(chunks)
 
 
@@ -106,7 +106,7 @@ def group_by_size(sizes: Sequence[int], batch_size: int) -> list[tuple[int, list
 
 @dataclass(frozen=True)
 class ReadPrompt:
-    """What reading a prompt gave.
+    """The result of reading a prompt.
 
     Attributes:
         tokens: int32 [n].

@@ -1,4 +1,4 @@
-"""What generation runs on the device, as jitted functions: read a chunk of a prompt, move rows, decode a block."""
+"""The jitted functions that generation runs on the device: read a chunk of a prompt, move rows, decode a block."""
 
 from collections.abc import Callable
 from functools import cache, partial

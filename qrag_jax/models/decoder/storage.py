@@ -61,7 +61,7 @@ def _is_looked_up(config: DecoderConfig, row: TensorRow) -> bool:
 
 
 def maker(config: DecoderConfig, tensors: Mapping[str, np.ndarray], storage: Storage) -> Make | None:
-    """What makes the matrices of "int8" and "file", for `params_from_rows`; None for storages that are plain numbers.
+    """A function that makes the matrices of "int8" and "file", for `params_from_rows`; None for plain numbers.
 
     "int8": groups of 32 inputs with a scale. "file": a GGUF file's own codes and scales, so that the numbers are those
     of "float32" (but for the scales of K formats, which float16 rounds); formats that `CODE_BITS` does not name as

@@ -251,7 +251,7 @@ def _token_text(settings: Mapping[str, Any], role: str, folder: Path) -> str | N
 
 
 def _eos_ids(folder: Path) -> list[int]:
-    """What `generation_config.json` says, or `config.json` where it says nothing."""
+    """The ids in `generation_config.json`, or in `config.json` if it has none."""
     path = folder / "generation_config.json"
     value = _json_beside(path).get("eos_token_id")
     if value is None:

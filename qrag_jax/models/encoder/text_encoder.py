@@ -70,7 +70,7 @@ _TOKENS_A_ROW = 4  # a packed row takes width / 4 rows at most, which is room fo
 
 
 class Packing(NamedTuple):
-    """Where n rows went. `sources` and `members` are those of the packed rows, `row` and `member` those of the n.
+    """The places of n rows. `sources` and `members` are those of the packed rows, `row` and `member` those of the n.
 
     Attributes:
         sources: place in the flattened table of rows; 0 where `members` is -1.

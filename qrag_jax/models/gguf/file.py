@@ -41,7 +41,7 @@ _NO_WEIGHTS = frozenset({"F64", "I8", "I16", "I32", "I64"})
 
 @dataclass(frozen=True)
 class GGUFTensor:
-    """Where a tensor lies in its file.
+    """The place of a tensor in its file.
 
     Attributes:
         shape: rows first, as NumPy has it.

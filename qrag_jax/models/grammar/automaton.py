@@ -25,7 +25,7 @@ MAX_RUN = 32_767
 
 @dataclass(frozen=True)
 class ByteAutomaton:
-    """What bytes may follow, state by state; it starts in state 0.
+    """The bytes that may follow in each state; it starts in state 0.
 
     A state may stand in a run (`expressions.Run`), of which parts are left; a byte that begins a part takes one.
 

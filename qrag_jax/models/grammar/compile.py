@@ -12,7 +12,7 @@ from qrag_jax.types import Choice, Grammar, JsonSchema, Regex
 
 @lru_cache(maxsize=64)
 def compile_grammar(grammar: Grammar) -> ByteAutomaton:
-    """What a grammar admits, byte by byte."""
+    """Compiles a grammar into an automaton over bytes."""
     match grammar:
         case Choice(texts):
             return byte_automaton(either(*texts))

@@ -1,4 +1,4 @@
-"""What a grammar is made of: sets of characters, sequences, alternatives, repetitions. Regular, over UTF-8."""
+"""The parts of a grammar: sets of characters, sequences, alternatives, repetitions. Regular, over UTF-8."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -123,7 +123,7 @@ def utf8_sequences(ranges: Ranges) -> list[tuple[ByteRange, ...]]:
 
 
 def _aligned(first: int, last: int) -> list[tuple[ByteRange, ...]]:
-    """Of code points with equally many bytes: cut where a place goes through all of its bytes, or stands still."""
+    """Cuts a range of code points with equally many bytes into parts in which each byte takes all values or one."""
     low, high = chr(first).encode("utf-8"), chr(last).encode("utf-8")
     for bits in (6, 12, 18):
         mask = (1 << bits) - 1

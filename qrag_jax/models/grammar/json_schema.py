@@ -115,7 +115,7 @@ def _constant(value: object, kinds: Sequence[str], where: str) -> str:
 
 
 def _kinds_of(value: object) -> set[str]:
-    """Of a value as `json.loads` gives it."""
+    """The kinds of a value of `json.loads`."""
     match value:
         case None | bool():
             return {"null" if value is None else "boolean"}
@@ -189,7 +189,7 @@ def _number(words: Mapping[str, Any], where: str, depth: int) -> Expression:
 
 
 def _bounds(words: Mapping[str, Any], low: str, high: str, most: int, where: str) -> tuple[int, int]:
-    """Of a length. A bound that is not given leaves room for one that is."""
+    """The bounds of a length. A bound that is not given leaves room for one that is."""
     least = words.get(low, 0)
     most = words.get(high, max(most, least if isinstance(least, int) else 0))
     for word, value in ((low, least), (high, most)):
@@ -201,7 +201,7 @@ def _bounds(words: Mapping[str, Any], low: str, high: str, most: int, where: str
 
 
 def _limits(words: Mapping[str, Any], where: str) -> tuple[int, int]:
-    """Of a number."""
+    """The limits of a number."""
     limits = []
     for word, default in (("minimum", -_TOP), ("maximum", _TOP)):
         value = words.get(word, default)

@@ -20,7 +20,7 @@ _BLOCK_CELLS = 2**21  # states x spellings that are walked at once
 
 @dataclass(frozen=True)
 class TokenAutomaton:
-    """What tokens may follow, state by state; it starts in state 0. See `ByteAutomaton` for runs.
+    """The tokens that may follow in each state; it starts in state 0. See `ByteAutomaton` for runs.
 
     Attributes:
         class_of_token: int16 [vocab]; tokens of one class are never told apart.
@@ -40,7 +40,7 @@ class TokenAutomaton:
 
     @property
     def num_bytes(self) -> int:
-        """Of the tables."""
+        """The size of the tables."""
         tables = (self.class_of_token, self.next_state, self.uses, self.grants, self.distance)
         return sum(table.nbytes for table in tables)
 
@@ -123,7 +123,7 @@ class _Walk:
     def _step(
         self, state: np.ndarray, used: np.ndarray, granted: np.ndarray, letter: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One byte more. What a run that was entered within the token has left is known, so that it may be refused."""
+        """One byte more. The parts left of a run that the token entered are known, so it may be refused."""
         automaton = self._automaton
         takes, grant = automaton.takes[state, letter], automaton.grants[state, letter]
         is_first = granted < 0
@@ -175,7 +175,7 @@ def _distances(next_state: np.ndarray, uses: np.ndarray, accepting: np.ndarray) 
 
 
 def _lacking(automaton: ByteAutomaton, spellings: Sequence[bytes | None]) -> str:
-    """What the vocabulary has not that the grammar needs, as far as single bytes tell."""
+    """The bytes that the grammar needs and the vocabulary lacks, judged by single bytes."""
     there = {byte for spelling in spellings if spelling for byte in spelling}
     known = {int(automaton.class_of_byte[byte]) for byte in there}
     used = set(np.nonzero(automaton.next_state >= 0)[1].tolist())

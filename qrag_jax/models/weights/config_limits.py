@@ -1,4 +1,4 @@
-"""How large the numbers in a config may be: far beyond any model, and small enough to be worked with."""
+"""Limits of the numbers in a config: far beyond any model, and small enough to work with."""
 
 from collections.abc import Mapping
 

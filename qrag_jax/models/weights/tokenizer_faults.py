@@ -60,7 +60,7 @@ def check_growth(content: str, source: str) -> None:
 
 
 def _growth(step: Any) -> float:
-    """How many characters a step may make of one; unicode forms and bytes, whose growth the library bounds, aside."""
+    """The number of characters that a step may make of one; forms and bytes of Unicode are bounded by the library."""
     if not isinstance(step, Mapping):
         return 1.0
     growth = 1.0

@@ -122,7 +122,7 @@ def check_trees(corpus: Corpus) -> None:
 
 
 class _Tree:
-    """What is retrieved of one document. Nodes are those of the corpus; arrays use the numbers of its tree.
+    """The retrieved nodes of one document. Nodes are those of the corpus; arrays use the numbers of its tree.
 
     The arrays are C arrays, because lists of numbers would take eight times as much of the processor's caches.
 
@@ -219,7 +219,7 @@ class _Retrieved:
 
 
 def _allowed(retrieved: _Retrieved, tree: _Tree, parent: int, rules: MergeRules) -> bool:
-    """Whether a section may replace what is retrieved under it: the conditions of the module."""
+    """True if a section may replace what is retrieved under it: the conditions of the module."""
     used, most, number = retrieved.used, retrieved.most, parent - tree.first
     if used >= most or (rules.siblings and tree.num_children[number] < 2):
         return False

@@ -56,7 +56,7 @@ class Citation:
 
 @dataclass(frozen=True)
 class Cited:
-    """What an answer cites.
+    """The citations of an answer.
 
     Attributes:
         citations: existing passages and notes, in the order in which the answer first names them.

@@ -34,7 +34,7 @@ def hand_tree() -> ChunkTree:
 
 
 def stands(fields: dict[str, np.ndarray], name: str, document: Document | None = None) -> bool:
-    """Whether a tree can be built, and, with a document, is of that document."""
+    """True if a tree can be built, and, with a document, is of that document."""
     try:
         tree = ChunkTree(name, **fields)
         if document is not None:

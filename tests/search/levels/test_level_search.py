@@ -66,7 +66,7 @@ def case_corpus(case, seed, dim=3):
 
 
 def descends(corpus, node, other):
-    """Whether a node lies in another one, read from the parents."""
+    """True if a node lies in another one, read from the parents."""
     (tree, inner), (around, outer) = corpus.tree_of(node), corpus.tree_of(other)
     return tree is around and inner != outer and outer in tree.ancestors(inner)
 

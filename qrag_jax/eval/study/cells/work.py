@@ -1,4 +1,4 @@
-"""How much of a study is done: its passes over documents, each with its share of the work."""
+"""Progress of a study: its passes over documents, each with its share of the work."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

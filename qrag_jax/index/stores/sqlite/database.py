@@ -44,7 +44,7 @@ CREATE TABLE documents (
 
 
 def advice(folder: Path) -> str:
-    """What to do about a damaged index."""
+    """The advice for a damaged index."""
     return (
         f"name the damage with `qrag index info {folder} --verify`, then repair it with `qrag index add {folder} "
         "PATHS...`; if neither works, remove the folder and build the index again"

@@ -96,7 +96,7 @@ class Survey:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is damaged."""
+        """True if nothing is damaged."""
         return not self.damaged and not self.fault and not self.damaged_notes
 
 

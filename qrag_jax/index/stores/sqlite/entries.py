@@ -29,7 +29,7 @@ _CUT, _NO_VECTOR = 1, 2
 
 @dataclass(frozen=True)
 class Origin:
-    """What a document was made from. Equal origins and equal settings give equal entries.
+    """The origin of a document. Equal origins and equal settings give equal entries.
 
     Attributes:
         bytes_sha256: of the file, hexadecimal.

@@ -76,7 +76,7 @@ class NoteRow:
 
 @dataclass(frozen=True)
 class Mark:
-    """What the notes of an index were made from, and what was left out.
+    """The origin of the notes of an index, and the omissions.
 
     Attributes:
         documents: hash of the documents (`documents_sha256`).
@@ -114,7 +114,7 @@ def pack_vectors(num_tokens: Sequence[int], vectors: Sequence[np.ndarray]) -> tu
 
 
 def has_notes(connection: sqlite3.Connection) -> bool:
-    """Whether the catalogue has tables for notes; the first format had none."""
+    """True if the catalogue has tables for notes; the first format had none."""
     return connection.execute("PRAGMA user_version").fetchone()[0] > 1
 
 
@@ -230,7 +230,7 @@ def documents_sha256(connection: sqlite3.Connection) -> bytes:
 
 
 def read_mark(connection: sqlite3.Connection) -> Mark | None:
-    """What the notes were made from; None if it is unknown or damaged."""
+    """The origin of the notes; None if it is unknown or damaged."""
     if not has_notes(connection):
         return None
     found = connection.execute("SELECT documents, setting, result, sha256 FROM noted").fetchone()
