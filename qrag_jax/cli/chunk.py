@@ -80,10 +80,12 @@ paths FILE ...             files (text, Markdown, PDF, HTML, DOCX, EPUB), folder
 --config_path X.yaml       YAML file with parameters of the strategies
 --set key=value+           set one parameter, for example linkage.lambda_=0.3; may be repeated
 --model --encoding --strict --follow_links --max_input_gb
+. --html_part PART      of HTML files: page (all visible text) or article (only the main part) (default: page)
+--comments --outputs --fields
 . --splitter = sentencex   how to split text into sentences
 . --language L = en        language of the sentences, for example de or zh
 --json                     print one JSON object on each line
---html OUT.html            write a page that colours the chunks in the text
+--html OUT.html            write a page that colours the chunks in the text; `--html article` is --html_part article
 --tree,--trees OUT.parquet  write the trees of all files, as .parquet or .arrow
 --vectors OUT.npy          for late: write the vectors, float32 [chunks, dim], in the order of the lines
 {llm_flags.POINTS}"""
@@ -96,6 +98,7 @@ def _run(args: argparse.Namespace) -> int:
     from qrag_jax.cli.llm_output import format_estimate, shown_tools
     from qrag_jax.config import load_config
     from qrag_jax.documents.read import read_files
+    from qrag_jax.files.reading import HTML_PARTS, read_with
     from qrag_jax.service.chunking import ChunkRequest, Cut, make_cutter
 
     config = load_config(ChunkConfig, args.config_path, _overrides(args))
@@ -107,7 +110,10 @@ def _run(args: argparse.Namespace) -> int:
     request = made(
         ChunkRequest, vars(args), config=config, split=split, all_nodes=all_nodes, vectors=bool(args.vectors)
     )
-    documents = read_files(args.paths, args.encoding, strict=args.strict)
+    if args.html in HTML_PARTS:  # as in the other verbs
+        args.html, args.html_part = None, args.html
+    with read_with(html=args.html_part):
+        documents = read_files(args.paths, args.encoding, strict=args.strict)
     _check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
     _check_points(args, config, request.points)
     try:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from qrag_jax.cli.errors import FLAGS
+from qrag_jax.files.reading import HTML_PARTS
 from qrag_jax.llm.calls import GRAMMAR_FIELDS
 from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, LLMS, NOTE_MODES, PLANNERS, STORAGES, VIEWS
 
@@ -34,7 +35,13 @@ texts PATHS... QUESTION ...  files, folders or one index, then the question
                         are notes)
 --only PATTERN+         search only documents whose names match, for example 'reports/*'; may be repeated
 . --encoding E = utf-8  text encoding of the files
-. --strict              stop at a bad file in a folder instead of skipping it with a warning
+. --strict              stop at a bad file in a folder instead of skipping it with a warning, and at a file that is
+                        read only in part
+. --html_part,--html PART  of HTML files: page (all visible text) or article (only the main part) (default: page; of a
+                        document in an index: as before)
+. --comments            read the comments of DOCX, ODT and PDF files too
+. --outputs             read the outputs of notebooks too
+. --fields P,...        of JSON files: read only these fields, for example title,body
 . --follow_links        follow symbolic links inside folders; a link may lead anywhere
 . --max_input_gb GB     read at most GB gigabytes for each file and for all documents together, after decompression
                         (default: 4)
@@ -114,6 +121,13 @@ def seeds(text: str) -> tuple[int, ...]:
     return tuple(natural(part) for part in names(text))
 
 
+def html_part(text: str) -> str:
+    """A part of an HTML page; as `type=` of a flag."""
+    if text not in HTML_PARTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a part of a page; choose from {', '.join(HTML_PARTS)}")
+    return text
+
+
 def parts(text: str) -> tuple[str, ...]:
     """The parts between commas. No part may be empty."""
     found = tuple(part.strip() for part in text.split(","))
@@ -160,6 +174,7 @@ _KINDS: Mapping[str, Callable[[str], Any]] = {
     "I,I,...": seeds,
     "M,M,...": names,
     "M,...": parts,
+    "PART": html_part,
     "P,...": parts,
 }  # by the METAVAR of a flag; any other METAVAR takes text that is not blank
 

@@ -103,8 +103,9 @@ paths [PATHS ...]     files or folders
 . --shard I           build: the shard to build, from 0
 --verify              info: check every document against its hash
 . --encoding E        text encoding of the files (default: as in the index; utf-8 for new files)
-. --strict            build, add: stop at a file that cannot be read
+. --strict            build, add: stop at a file that cannot be read, or only in part
 --follow_links --max_input_gb
+--html_part,--html --comments --outputs --fields
 --json
 {llm_flags.READERS}"""
 
@@ -246,6 +247,8 @@ def changes_to_json(changes: "Changes") -> dict[str, object]:
 
 def format_info(info: "IndexInfo", is_verified: bool) -> str:
     """An index in a few lines."""
+    from qrag_jax.documents.found import counted
+
     settings, documents = info.settings, info.documents
     num_chunks = sum(one.num_chunks for one in documents)
     num_cut = sum(one.num_chunks_cut for one in documents)
@@ -256,6 +259,7 @@ def format_info(info: "IndexInfo", is_verified: bool) -> str:
         f"chunks    {worded(settings.cutting, as_flag)}; {num_cut:,} longer than the encoder reads",
         f"notes     {format_notes(info)}",
     ]
+    lines += [f"left out  {counted(info.left_out)}"] if info.left_out else []
     kept = set(info.kept)
     lines += [f"failed    {one.id}: {_as_before(one.id in kept)}{one.reason}" for one in info.failed]
     if is_verified:
@@ -288,8 +292,10 @@ def to_json(info: "IndexInfo") -> dict[str, object]:
         "num_chunks_cut": sum(one.num_chunks_cut for one in info.documents),
         "dim": info.dim,
         "bytes": info.num_bytes,
+        "left_out": info.left_out,
         "documents": [
-            {"id": one.id, "num_chunks": one.num_chunks, "num_tokens": one.num_tokens} | asdict(one.origin)
+            {"id": one.id, "num_chunks": one.num_chunks, "num_tokens": one.num_tokens, "left_out": dict(one.left_out)}
+            | asdict(one.origin)
             for one in info.documents
         ],
         "failed": _failed_to_json(info.failed),

@@ -22,6 +22,10 @@ from qrag_jax.files.reading import read_with
 from qrag_jax.files.user_cache import keep_compiled
 from qrag_jax.types import InputError, UsageError
 
+# Arguments of `read_with` -> destinations of their flags; a flag that is not given changes nothing.
+_READING = {"max_bytes": "max_input_gb", "html": "html_part"} | {
+    name: name for name in ("follow_links", "comments", "outputs", "fields")
+}
 _EXIT_BROKEN_PIPE = 141  # what a shell reports for a process that died of SIGPIPE
 
 
@@ -45,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         values = command.values
         if _keeps_compiled(values):
             keep_compiled()
-        with read_with(max_bytes=values.get("max_input_gb"), follow_links=values.get("follow_links")):
+        with read_with(**{field: values.get(dest) or None for field, dest in _READING.items()}):
             code = command.parser.verb.run(argparse.Namespace(**values))
         sys.stdout.flush()  # now, so a closed pipe is handled below
         return code

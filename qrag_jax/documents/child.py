@@ -1,4 +1,4 @@
-"""The process that converts one untrusted file: `python -c "..." KIND ENCODING`, bytes in, JSON out.
+"""The process that converts one untrusted file: `python -c "..." KIND OPTIONS`, bytes in, JSON out.
 
 It sets its limits after it has imported the libraries and read the file. From then on it can open no file except those
 of its libraries, no connection and no process, and a failure affects only this file.
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from qrag_jax.documents.converted import Converted
+from qrag_jax.documents.converted import Converted, ReadOptions
 from qrag_jax.names import FILE_READERS
 from qrag_jax.types import InputError
 
@@ -26,15 +26,16 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 def main() -> None:
     """Converts standard input."""
-    kind, encoding = sys.argv[1:]
-    read = reader(kind, encoding)
+    kind, told = sys.argv[1:]
+    options = json.loads(told)
+    read = reader(kind, ReadOptions(**options | {"fields": tuple(options["fields"])}))
     raw = sys.stdin.buffer.read()
     out = sys.stdout
     unlimited = _limit()
     sys.addaudithook(_refuse)
     try:
         found = read(raw)
-        answer = {"text": found.text, "pages": found.pages, "left_out": found.left_out, "unlimited": unlimited}
+        answer = {"text": found.text, "pages": found.pages, "left_out": dict(found.left_out), "unlimited": unlimited}
         content = json.dumps(answer)
     except InputError as error:
         content = json.dumps({"refused": str(error)})
@@ -50,9 +51,9 @@ def main() -> None:
     os._exit(0)  # skips freeing deep trees
 
 
-def reader(kind: str, encoding: str) -> Callable[[bytes], Converted]:
+def reader(kind: str, options: ReadOptions) -> Callable[[bytes], Converted]:
     """The reader of a kind of file; imports its libraries."""
-    return FILE_READERS.load(kind).load(encoding)
+    return FILE_READERS.load(kind).load(options)
 
 
 def _limit() -> list[str]:

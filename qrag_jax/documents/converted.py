@@ -1,12 +1,35 @@
-"""The result of a converter, and the cleaning that all results get."""
+"""The options and the result of a converter, and the cleaning that all results get."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# Kinds of content that readers leave out on purpose, so `strict` does not refuse them.
+EXPECTED = frozenset({"words of navigation", "hidden words", "pictures"})
 
 _UNWANTED = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _LONE = re.compile("[\ud800-\udfff]")
 _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+\n")
 _BLANKS_AT_ENDS = re.compile(r"[ \t]+$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How files are converted. A kind of file uses those options that its `FileKind` names.
+
+    Attributes:
+        encoding: of text that does not declare its own; any name that Python knows.
+        html: the part of an HTML page to read: `page` is all visible text, `article` only its main part.
+        comments: read the remarks of reviewers too.
+        outputs: read the outputs of notebooks too.
+        fields: of JSON records to read; empty is all.
+    """
+
+    encoding: str = "utf-8"
+    html: str = "page"
+    comments: bool = False
+    outputs: bool = False
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -16,12 +39,12 @@ class Converted:
     Attributes:
         text: Markdown.
         pages: offset of the first character of each page, ascending; None if there are no pages.
-        left_out: phrases for content of the file that is missing from the text.
+        left_out: content of the file that is missing from the text: kind (a plural noun phrase) -> number.
     """
 
     text: str
     pages: tuple[int, ...] | None = None
-    left_out: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 def cleaned(text: str) -> str:

@@ -110,6 +110,24 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class ReadInPart:
+    """A file of which content is missing from the text of its document.
+
+    Attributes:
+        id: its path.
+        left_out: kind of content -> number.
+    """
+
+    id: str
+    left_out: Mapping[str, int]
+
+    @property
+    def reason(self) -> str:
+        """The missing content, in words."""
+        return f"without {counted(self.left_out)}"
+
+
+@dataclass(frozen=True)
 class Found:
     """The files that the paths of a user lead to.
 
@@ -118,14 +136,14 @@ class Found:
         skipped: bad files in folders.
         others: number of files of other types in the folders, by their suffix in lower case.
         links: in folders, which were not followed.
-        lossy: files that were read in part; the reasons name what is missing.
+        lossy: files that were read in part.
     """
 
     files: tuple[DocumentFile, ...]
     skipped: tuple[Skipped, ...] = ()
     others: Mapping[str, int] = field(default_factory=dict)
     links: tuple[Path, ...] = ()
-    lossy: tuple[Skipped, ...] = ()
+    lossy: tuple[ReadInPart, ...] = ()
 
 
 def find_files(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> Found:
@@ -196,7 +214,8 @@ def warn_of_found(found: Found) -> None:
         left_out = f"left out {several(len(found.skipped), 'file')} in folders ({named(found.skipped)}); "
         said += ["; ", left_out, Arg("strict", True), " refuses them"]
     if found.lossy:
-        said += ["; ", f"read {several(len(found.lossy), 'file')} in part ({named(found.lossy)})"]
+        of_all = f", without {counted(total_left_out(found.lossy))}" if len(found.lossy) > 1 else ""
+        said += ["; ", f"read {several(len(found.lossy), 'file')} in part{of_all} ({named(found.lossy)})"]
     if found.others:
         number = several(sum(found.others.values()), "file")
         said += ["; ", f"did not read {number} of other types ({of_types(found)})"]
@@ -204,7 +223,17 @@ def warn_of_found(found: Found) -> None:
         warnings.warn(InputWarning(tuple(said[1:])), stacklevel=3)
 
 
-def named(files: Iterable[Skipped]) -> str:
+def counted(kinds: Mapping[str, int]) -> str:
+    """Kinds of content and their numbers, as `equations: 2, pictures: 1`."""
+    return ", ".join(f"{kind}: {number:,}" for kind, number in kinds.items())
+
+
+def total_left_out(parts: Iterable[ReadInPart]) -> dict[str, int]:
+    """The missing content of several files: kind -> number, the most first."""
+    return dict(sum((Counter(one.left_out) for one in parts), Counter()).most_common())
+
+
+def named(files: Iterable[Skipped | ReadInPart]) -> str:
     """The first few files with their reasons."""
     return _first((f"{file.id}: {file.reason}" for file in files), " | ")
 

@@ -5,14 +5,17 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
+from urllib.parse import parse_qs, urlencode
 
-from qrag_jax.documents.converted import Converted
+from qrag_jax.documents.converted import Converted, ReadOptions
 from qrag_jax.names import FILE_READERS
 from qrag_jax.types import InputError
 
 TEXT = "text"
 TEXT_SUFFIXES = (".txt", ".md")  # of documents, in upper or lower case
 MAX_DOCUMENT_BYTES = 200 * 10**6  # of a file that is converted
+_ASKED = "?"  # before the options in the result of `reader_of`
 INSTALL = "pip install 'qrag_jax[documents]'"
 
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -53,21 +56,23 @@ class FileKind:
         suffixes: in lower case.
         about: `a PDF`.
         packages: their versions change the text; without them such files are not read.
-        load: default encoding -> function from bytes to text; imports all that it needs.
+        load: options -> function from bytes to text; imports all that it needs.
         is_sign: (first bytes, whether the suffix fits) -> whether the bytes are of this kind.
         member: of a zip archive, a name that only this kind has.
         looks_like_text: its first bytes look like those of any text.
         version: of our code that processes the output of the packages.
+        uses: names of the options (`ReadOptions`) that change its text, besides the encoding.
     """
 
     suffixes: tuple[str, ...]
     about: str
     packages: tuple[str, ...]
-    load: Callable[[str], Callable[[bytes], Converted]]
+    load: Callable[[ReadOptions], Callable[[bytes], Converted]]
     is_sign: Callable[[bytes, bool], bool] = lambda head, named: False
     member: bytes | None = None
     looks_like_text: bool = False
     version: int = 1
+    uses: tuple[str, ...] = ()
 
     @property
     def is_installed(self) -> bool:
@@ -117,17 +122,27 @@ def kind_of(name: str, raw: bytes) -> str:
     raise InputError(f"not {about}, despite its suffix; get the file again, or rename it if it is text", file=name)
 
 
-def reader_of(kind: str) -> str:
-    """The reader of a kind of file, with versions. The same reader gives the same text for the same bytes.
+def reader_of(kind: str, options: ReadOptions) -> str:
+    """The reader of a kind of file, with options and versions. The same reader gives the same text for the same bytes.
 
     Args:
         kind: `TEXT`, or a name of `FILE_READERS`.
+        options: those that differ from the defaults, and that the kind uses, are part of the result.
     """
     if kind == TEXT:
         return f"{TEXT} 1"
     found = _kind(kind)
+    used = {name: getattr(options, name) for name in found.uses}
+    given = {name: value for name, value in used.items() if value != getattr(ReadOptions, name)}
     versions = [f"{name} {importlib.metadata.version(name)}" for name in found.packages]
-    return ", ".join([f"{kind} {found.version}", *versions])
+    return ", ".join([f"{kind} {found.version}{_ASKED * bool(given)}{urlencode(given, doseq=True)}", *versions])
+
+
+def options_in(reader: str) -> dict[str, Any]:
+    """The options in a result of `reader_of`, by name; those at their defaults are missing."""
+    asked = parse_qs(reader.partition(_ASKED)[2].partition(",")[0])
+    read: dict[str, Callable[[list[str]], Any]] = {"html": lambda values: values[0], "fields": tuple}
+    return {name: read.get(name, bool)(values) for name, values in asked.items()}
 
 
 def may_be_converted(name: str, head: bytes) -> bool:

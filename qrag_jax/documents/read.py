@@ -6,25 +6,28 @@ Untrusted files are converted in a separate process with limits on memory, time 
 import codecs
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import cache
 from typing import cast
 
 from qrag_jax.documents import kinds
-from qrag_jax.documents.converted import Converted
+from qrag_jax.documents.converted import EXPECTED, Converted, ReadOptions
 from qrag_jax.documents.decoding import check_encoding, decode, is_utf8
 from qrag_jax.documents.found import (
     STDIN,
     DocumentFile,
     Found,
     Only,
+    ReadInPart,
     Skipped,
+    counted,
     find_files,
     named,
     of_types,
@@ -37,11 +40,12 @@ from qrag_jax.documents.kinds import (
     TEXT_SUFFIXES,
     kind_of,
     may_be_converted,
+    options_in,
     read_suffixes,
     refuse_without_extra,
 )
-from qrag_jax.files.reading import Source, check_size, pieces
-from qrag_jax.types import Document, InputError, UsageError
+from qrag_jax.files.reading import Source, check_size, pieces, reading
+from qrag_jax.types import Arg, Document, InputError, UsageError
 
 _COMMAND = "from qrag_jax.documents.child import main; main()"
 _WALL_SECONDS = 120  # CPU time runs out first, unless the machine is very busy: the process waits for nothing
@@ -51,7 +55,7 @@ _REASONS = {
 }
 
 
-def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Converted:
+def convert(name: str, kind: str, raw: bytes, options: ReadOptions | None = None) -> Converted:
     """Converts a file to Markdown.
 
     A separate process reads it, with at most 512 MB of memory above that of its libraries, 30 seconds of CPU time and
@@ -60,11 +64,12 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
     Args:
         name: of the file, for messages.
         kind: a name of `FILE_READERS`.
-        encoding: of HTML that does not declare its own.
+        options: of the reader; None is the defaults.
     """
+    told = json.dumps(asdict(options or ReadOptions()))
     try:
         ended = subprocess.run(
-            [sys.executable, "-P", "-c", _COMMAND, kind, encoding],
+            [sys.executable, "-P", "-c", _COMMAND, kind, told],
             input=raw,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -90,7 +95,7 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
     if answer["unlimited"]:
         _warn_of_no_limits(" and ".join(answer["unlimited"]))
     pages = answer["pages"]
-    return Converted(answer["text"], None if pages is None else tuple(pages), tuple(answer["left_out"]))
+    return Converted(answer["text"], None if pages is None else tuple(pages), answer["left_out"])
 
 
 @cache
@@ -110,8 +115,8 @@ def _environment() -> dict[str, str]:
 
 
 __all__ = [
-    "STDIN", "DocumentFile", "Found", "Skipped", "encoding_of", "find_files", "page_of", "read_bytes", "read_document",
-    "read_files", "reader_of",
+    "STDIN", "DocumentFile", "Found", "Skipped", "encoding_of", "find_files", "left_out", "page_of", "read_bytes",
+    "read_document", "read_files", "read_options", "reader_of",
 ]  # fmt: skip
 
 _BEFORE_ENCODING = ", "  # in the result of `reader_of`
@@ -137,7 +142,7 @@ def read_files(
         paths: files and folders; "-" is standard input.
         encoding: of all text, by any name that Python knows ("latin-1", "cp1252", "utf-16", "gb18030").
         keep_blank: keep text that is only white space.
-        strict: refuse bad files in folders too.
+        strict: refuse bad files in folders too, and files of which content is left out (`refuse_part`).
         report: called with what was and was not read, instead of the warning.
         only: patterns of ids (`found.Only`); other files are not read.
 
@@ -158,6 +163,8 @@ def read_files(
         try:
             raw = read_bytes(file, encoding)
             document = read_document(file, encoding, keep_blank, raw)
+            if strict:
+                refuse_part(document)
         except InputError as error:
             if strict or file.named:
                 raise
@@ -174,10 +181,28 @@ def read_files(
     return documents
 
 
-def read_in_part(document: Document) -> Skipped | None:
-    """The parts that are missing from the text of a document; None if it is complete."""
-    left_out = cast(Sequence[str], document.metadata.get(_LEFT_OUT, ()))
-    return Skipped(document.id, f"without {' and '.join(left_out)}") if left_out else None
+def read_in_part(document: Document) -> ReadInPart | None:
+    """The content that is missing from the text of a document; None if it is complete."""
+    missing = left_out(document)
+    return ReadInPart(document.id, missing) if missing else None
+
+
+def left_out(document: Document) -> dict[str, int]:
+    """The content of its file that is missing from the text of a document: kind -> number; empty if nothing is."""
+    found = document.metadata.get(_LEFT_OUT, {})
+    if isinstance(found, Mapping):
+        return {str(kind): int(number) for kind, number in cast(Mapping[str, int], found).items()}
+    # An index of an earlier version has phrases, such as "2 equations".
+    phrases = [re.fullmatch(r"(?:([\d,]+) )?(.*)", str(phrase)) for phrase in cast(Sequence[str], found)]
+    return {one[2]: int((one[1] or "1").replace(",", "")) for one in phrases if one is not None}
+
+
+def refuse_part(document: Document) -> None:
+    """Refuses a document that lacks content of its file, except kinds that are left out on purpose (`EXPECTED`)."""
+    missing = {kind: number for kind, number in left_out(document).items() if kind not in EXPECTED}
+    if missing:
+        reason = f"read in part, without {counted(missing)}"
+        raise InputError(reason, file=document.id, remedy=("leave out ", Arg("strict", True), " to use the rest"))
 
 
 def _refuse_nothing(found: Found, paths: Sequence[str | os.PathLike]) -> None:
@@ -239,7 +264,11 @@ def _pieces(file: Source, name: str, encoding: str) -> bytes:
 
 
 def read_document(
-    file: DocumentFile, encoding: str = "utf-8", keep_blank: bool = False, raw: bytes | None = None
+    file: DocumentFile,
+    encoding: str = "utf-8",
+    keep_blank: bool = False,
+    raw: bytes | None = None,
+    options: ReadOptions | None = None,
 ) -> Document:
     """Reads one file as a document; see `read_files`.
 
@@ -247,45 +276,60 @@ def read_document(
         file: from `find_files`.
         keep_blank: keep text that is only white space.
         raw: its bytes by `read_bytes`, if you have read them.
+        options: used instead of the encoding and the options of `read_with`.
 
     Returns:
         The document. Its metadata has `path`; for a PDF `pages`, the offset of the first character of each page,
-        ascending (page 1 begins at 0); and `left_out`, phrases for missing content, if there is any.
+        ascending (page 1 begins at 0); and `left_out`, if content of the file is missing: kind -> number.
     """
     if raw is None:
         raw = read_bytes(file, encoding)
+    options = options or read_options(encoding)
     kind = kind_of(file.id, raw)
     if kind != TEXT:
-        return _converted(file.id, kind, raw, encoding)
-    text = decode(file.id, raw, encoding)
+        return _converted(file.id, kind, raw, options)
+    text = decode(file.id, raw, options.encoding)
     if not text.strip() and not keep_blank:
         raise InputError("empty document; leave this file out", file=file.id)
     return Document(id=file.id, text=text, metadata={"path": file.id})
 
 
-def _converted(name: str, kind: str, raw: bytes, encoding: str) -> Document:
+def read_options(encoding: str, earlier: str = "") -> ReadOptions:
+    """The options of `read_with`; those that are not given are as in an earlier reader, or at their defaults.
+
+    Args:
+        encoding: of text.
+        earlier: result of `reader_of`.
+    """
+    now = reading()
+    named = {"html": now.html, "comments": now.comments, "outputs": now.outputs, "fields": now.fields}
+    given = {name: value for name, value in named.items() if value is not None}
+    return ReadOptions(encoding, **options_in(earlier) | given)
+
+
+def _converted(name: str, kind: str, raw: bytes, options: ReadOptions) -> Document:
     refuse_without_extra(name, kind)
-    found = convert(name, kind, raw, encoding)
+    found = convert(name, kind, raw, options)
     metadata: dict[str, object] = {"path": name}
     if found.pages is not None:
         metadata[_PAGES] = found.pages
     if found.left_out:
-        metadata[_LEFT_OUT] = found.left_out
+        metadata[_LEFT_OUT] = dict(found.left_out)
     return Document(id=name, text=found.text, metadata=metadata)
 
 
-def reader_of(file: DocumentFile, raw: bytes, encoding: str = "utf-8") -> str:
+def reader_of(file: DocumentFile, raw: bytes, options: ReadOptions) -> str:
     """The reader that `read_document` uses for these bytes. The same reader gives the same text for the same bytes.
 
     Args:
         file: from `find_files`.
         raw: its bytes, by `read_bytes`.
-        encoding: as in `read_document`.
+        options: as in `read_document`.
     """
     kind = kind_of(file.id, raw)
     if kind != TEXT:
         refuse_without_extra(file.id, kind)
-    return f"{kinds.reader_of(kind)}{_BEFORE_ENCODING}{codecs.lookup(encoding).name}"
+    return f"{kinds.reader_of(kind, options)}{_BEFORE_ENCODING}{codecs.lookup(options.encoding).name}"
 
 
 def encoding_of(reader: str) -> str | None:

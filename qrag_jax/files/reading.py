@@ -1,4 +1,4 @@
-"""Limits for reading inputs: their size, and whether links in folders of documents are followed.
+"""Settings for reading inputs: the size limit, links in folders of documents, and optional parts of documents.
 
 They are settings of the user of the process, not of a run or a study: `read_with` sets them for everything read inside
 it. So no reader passes them on, and no config file, which may come from somebody else, can change them. Sizes are those
@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from qrag_jax.types import Arg, InputError
+from qrag_jax.types import Arg, InputError, UsageError
 
+HTML_PARTS = ("page", "article")
 MAX_INPUT_BYTES = 4 * 2**30
 MAX_JSON_BYTES = 2**27  # of a model, a checkpoint or a run; the largest index of weights has a hundredth of it
 MAX_CONFIG_BYTES = 2**20  # of YAML and templates, which people write
@@ -44,10 +45,16 @@ class Reading:
     Attributes:
         max_bytes: of one input: a file, or all documents that are given together.
         follow_links: read the targets of links in a folder of documents.
+        html, comments, outputs, fields: as in `documents/converted.py:ReadOptions`. None is the default, or for a
+            document of an index the option that it was read with.
     """
 
     max_bytes: int = MAX_INPUT_BYTES
     follow_links: bool = False
+    html: str | None = None
+    comments: bool | None = None
+    outputs: bool | None = None
+    fields: tuple[str, ...] | None = None
 
 
 _DEFAULTS = Reading()
@@ -60,13 +67,33 @@ def reading() -> Reading:
 
 
 @contextmanager
-def read_with(*, max_bytes: int | None = None, follow_links: bool | None = None) -> Iterator[Reading]:
+def read_with(
+    *,
+    max_bytes: int | None = None,
+    follow_links: bool | None = None,
+    html: str | None = None,
+    comments: bool | None = None,
+    outputs: bool | None = None,
+    fields: tuple[str, ...] | None = None,
+) -> Iterator[Reading]:
     """Reads inputs with other settings while the context is open.
 
     Args:
-        max_bytes: as in `Reading`; None does not change it.
+        max_bytes: as in `Reading`, like the others; None does not change it.
+
+    Raises:
+        UsageError: `html` is not a part of a page.
     """
-    given = {"max_bytes": max_bytes, "follow_links": follow_links}
+    if html is not None and html not in HTML_PARTS:
+        raise UsageError("no such part of a page", field="html", value=html, remedy=f"choose {' or '.join(HTML_PARTS)}")
+    given = {
+        "max_bytes": max_bytes,
+        "follow_links": follow_links,
+        "html": html,
+        "comments": comments,
+        "outputs": outputs,
+        "fields": fields,
+    }
     token = _reading.set(replace(_reading.get(), **{name: x for name, x in given.items() if x is not None}))
     try:
         yield _reading.get()

@@ -2,17 +2,26 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qrag_jax.documents.read import Skipped
+from qrag_jax.documents.found import ReadInPart, total_left_out
+from qrag_jax.documents.read import Skipped, left_out
 from qrag_jax.index.folder import CATALOGUE, index_folder
 from qrag_jax.index.settings import IndexSettings, read_settings
 from qrag_jax.index.stores.sqlite.database import advice, looked_through, named, reading_from
 from qrag_jax.index.stores.sqlite.document_rows import Survey, split_error, survey
-from qrag_jax.index.stores.sqlite.entries import Origin, Row, has_vectors, to_bytes, to_text, unpack_nodes
+from qrag_jax.index.stores.sqlite.entries import (
+    Origin,
+    Row,
+    has_vectors,
+    to_bytes,
+    to_text,
+    unpack_document,
+    unpack_nodes,
+)
 from qrag_jax.index.stores.sqlite.note_rows import count_notes, read_mark
 from qrag_jax.index.update_notes import NotesMade, current_mark
 from qrag_jax.types import InputError
@@ -30,6 +39,7 @@ class DocumentInfo:
         dim: length of its vectors.
         origin: the file and reader that it was made from.
         num_vectors: number of stored vectors.
+        left_out: content of its file that is missing from its text: kind -> number.
     """
 
     id: str
@@ -39,6 +49,7 @@ class DocumentInfo:
     dim: int
     origin: Origin
     num_vectors: int
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,11 @@ class IndexInfo:
     notes: NotesMade = field(default_factory=NotesMade)
     are_notes_current: bool = True
     damaged_notes: tuple[str, ...] = ()
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Content of all files that is missing from the texts: kind -> number, the most first."""
+        return total_left_out(ReadInPart(one.id, one.left_out) for one in self.documents)
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -129,8 +145,8 @@ def _notes(
 
 
 def _rows(connection: sqlite3.Connection, names: Sequence[str] | None) -> Iterator[tuple]:
-    """(number, id, hash of the bytes, reader, ids, nodes, bytes of the vectors, error) of all or the named rows."""
-    columns = "number, ledger.id, bytes_sha256, reader, ids, nodes, length(vectors), error"
+    """(number, id, hash of the bytes, reader, ids, nodes, size of vectors, metadata, error) of all or named rows."""
+    columns = "number, ledger.id, bytes_sha256, reader, ids, nodes, length(vectors), metadata, error"
     query = f"SELECT {columns} FROM ledger LEFT JOIN documents USING (number)"
     if names is None:
         yield from connection.execute(f"{query} ORDER BY ledger.id")
@@ -145,13 +161,28 @@ def _failure(number: int | None, key: bytes, error: bytes) -> Skipped:
 
 
 def _document_info(
-    _number: int, key: bytes, bytes_sha256: bytes, reader: bytes, ids: bytes, nodes: bytes, num_bytes: int, _: bytes
+    _number: int,
+    key: bytes,
+    bytes_sha256: bytes,
+    reader: bytes,
+    ids: bytes,
+    nodes: bytes,
+    num_bytes: int,
+    metadata: bytes,
+    _: bytes,
 ) -> DocumentInfo:
-    row = Row(b"", b"", ids, nodes, b"")
+    row = Row(b"", metadata, ids, nodes, b"")
     chunks, is_cut = unpack_nodes("", row)
     origin = Origin(bytes_sha256.decode(), reader.decode())
     num_tokens = sum(chunk.num_tokens for chunk in chunks)
     num_vectors = int(has_vectors(row, len(chunks)).sum())
     return DocumentInfo(
-        to_text(key), len(chunks), num_tokens, int(is_cut.sum()), num_bytes // 4 // num_vectors, origin, num_vectors
+        to_text(key),
+        len(chunks),
+        num_tokens,
+        int(is_cut.sum()),
+        num_bytes // 4 // num_vectors,
+        origin,
+        num_vectors,
+        left_out(unpack_document("", row)),
     )

@@ -17,6 +17,7 @@ from jaxtyping import Bool
 from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.chunking.tree.parent_vectors import Parents, fill_parents
 from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.documents.converted import ReadOptions
 from qrag_jax.documents.read import DocumentFile, read_document
 from qrag_jax.index.settings import Reading
 from qrag_jax.index.stores.sqlite.document_rows import read_row
@@ -77,13 +78,13 @@ class Task:
         file: gives the id of its document.
         raw: its bytes.
         origin: of the bytes.
-        encoding: of the text.
+        options: of its reader.
     """
 
     file: DocumentFile
     raw: bytes
     origin: Origin
-    encoding: str
+    options: ReadOptions
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class _Cut:
 
 def _cut(maker: Maker, task: Task) -> _Cut | Failure:
     try:
-        document = read_document(task.file, task.encoding, raw=task.raw)
+        document = read_document(task.file, raw=task.raw, options=task.options)
         tree, nodes = (None, maker.chunk(document)) if maker.tree is None else maker.tree(document)
         if not nodes:
             raise InputError("contains no text to search; leave it out", file=document.id)

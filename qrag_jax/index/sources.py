@@ -10,7 +10,7 @@ from qrag_jax.chunking.chunker import ChunkConfig, level_names
 from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range, parse_levels
 from qrag_jax.documents.decoding import check_encoding, is_utf8
 from qrag_jax.documents.found import Only, named_paths
-from qrag_jax.documents.read import STDIN, read_files
+from qrag_jax.documents.read import STDIN, left_out, read_files
 from qrag_jax.errors import Arg
 from qrag_jax.files.manifest import MANIFEST
 from qrag_jax.files.step_folders import checkpoint_steps, step_folder
@@ -222,7 +222,10 @@ class MemorySource:
         for document in made.documents:
             nodes = made.nodes_of(document.id)
             tokens, num_vectors = int(made.num_tokens[nodes].sum()), len(nodes) if dim else 0
-            documents.append(DocumentInfo(document.id, len(nodes), tokens, 0, dim, Origin("", ""), num_vectors))
+            missing = left_out(document)
+            documents.append(
+                DocumentInfo(document.id, len(nodes), tokens, 0, dim, Origin("", ""), num_vectors, missing)
+            )
         return IndexInfo(None, self.settings, tuple(documents), (), dim, made.cost.index_bytes)
 
     def documents(self) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from qrag_jax.documents.converted import ReadOptions
 from qrag_jax.documents.decoding import check_encoding, is_utf8, looks_like_utf8
-from qrag_jax.documents.found import named
+from qrag_jax.documents.found import ReadInPart, named
 from qrag_jax.documents.read import (
     DocumentFile,
     Found,
@@ -20,7 +21,9 @@ from qrag_jax.documents.read import (
     encoding_of,
     read_bytes,
     read_in_part,
+    read_options,
     reader_of,
+    refuse_part,
 )
 from qrag_jax.files import sqlite
 from qrag_jax.index.folder import (
@@ -71,7 +74,7 @@ class Changes:
         num_same: number of unchanged documents, which were not read.
         removed: ids of documents whose files are gone.
         failed: files that could not be read, now or earlier with the same bytes; and damaged documents not read again.
-        lossy: files of which this update could read only a part.
+        lossy: files of which this update read only a part.
         kept: ids of documents that stay as they were although their file cannot be read (`failed` says why) or was not
             seen (its folder is empty or cannot be read).
         mended: ids of damaged documents that were repaired, and names of damaged notes that were.
@@ -84,7 +87,7 @@ class Changes:
     num_same: int = 0
     removed: tuple[str, ...] = ()
     failed: tuple[Skipped, ...] = ()
-    lossy: tuple[Skipped, ...] = ()
+    lossy: tuple[ReadInPart, ...] = ()
     kept: tuple[str, ...] = ()
     mended: tuple[str, ...] = ()
     num_embedded: int = 0
@@ -99,7 +102,7 @@ class Plan:
     Attributes:
         mirror: remove documents that are not below the paths.
         encoding: of text; None reads a document in its earlier encoding, and new ones in UTF-8.
-        strict: a file that cannot be read ends the update.
+        strict: a file that cannot be read, or only in part (`refuse_part`), ends the update.
         num_workers: number of processes that read; 0 reads in this process.
         patience: seconds to wait for another writer.
         waits: called with a message that names the other writer.
@@ -199,7 +202,7 @@ class _Update:
     ) -> None:
         self.folder, self.connection, self.settings, self.make, self.plan = folder, connection, settings, make, plan
         self.known = {one.id: one for one in known}
-        self.encodings = _Encodings(known)
+        self.readers = _Readers(known)
         numbers = [one.number for one in known if one.number is not None]
         self.vectors = KnownVectors(connection, numbers, settings.reading)
         self.ask = self.vectors if settings.reuses_vectors else None
@@ -267,7 +270,7 @@ class _Update:
     def _task(self, file: DocumentFile) -> Task | None:
         """The task for a file; None if its bytes are known or cannot be read."""
         known = self.known.get(file.id)
-        encoding = self.plan.encoding or self.encodings.of_document(file.id)
+        encoding = self.plan.encoding or self.readers.encoding(file.id)
         try:
             raw = read_bytes(file, encoding)
         except InputError as error:
@@ -276,15 +279,16 @@ class _Update:
             return None
         bytes_sha256 = hashlib.sha256(raw).hexdigest()
         if self.plan.encoding is None:
-            encoding = self.encodings.of_bytes(file.id, bytes_sha256)
+            encoding = self.readers.encoding(file.id, bytes_sha256)
             is_new = known is not None and bytes_sha256 != known.origin.bytes_sha256
             if is_new and not is_utf8(encoding) and looks_like_utf8(raw, encoding):  # saved as UTF-8 since then
                 reason = f"was read as {encoding} before, but looks like UTF-8 now; name its encoding"
                 self._fail(Failure(file.id, reason, Origin(bytes_sha256, f"{READER} unsure")))
                 return None
-        origin = Origin(bytes_sha256, _reader(file, raw, encoding))
+        options = read_options(encoding, self.readers.of(file.id, bytes_sha256))
+        origin = Origin(bytes_sha256, _reader(file, raw, options))
         if known is None or origin not in (known.origin, known.tried):
-            return Task(file, raw, origin, encoding)
+            return Task(file, raw, origin, options)
         if origin == known.tried:
             self._fail(Failure(file.id, known.error, origin))
             return None
@@ -315,6 +319,8 @@ class _Update:
         if isinstance(result, Failure):
             self._fail(result)
             return
+        if self.plan.strict:
+            refuse_part(result.document)
         if result.document.id in self.known:
             self.note_texts.keep(result.document.id)  # writing the document removes its notes
         number = put(self.connection, self.folder, result)
@@ -338,24 +344,24 @@ class _Update:
         self.failed.append(Skipped(failure.id, failure.reason))
 
 
-class _Encodings:
-    """The encoding of a text if none is named: that of its document or of one with the same bytes, else UTF-8."""
+class _Readers:
+    """The earlier reader of a document or of one with the same bytes; its options hold where no others are named."""
 
     def __init__(self, known: Sequence[Known]) -> None:
         documents = [one for one in known if one.number is not None]
-        self._of_documents = {one.id: encoding_of(one.origin.reader) or _UTF8 for one in documents}
-        self._of_bytes = {one.origin.bytes_sha256: self._of_documents[one.id] for one in documents}
+        self._of_documents = {one.id: one.origin.reader for one in documents}
+        self._of_bytes = {one.origin.bytes_sha256: one.origin.reader for one in documents}
 
-    def of_document(self, name: str) -> str:
-        return self._of_documents.get(name, _UTF8)
+    def of(self, name: str, bytes_sha256: str = "") -> str:
+        return self._of_documents.get(name) or self._of_bytes.get(bytes_sha256, "")
 
-    def of_bytes(self, name: str, bytes_sha256: str) -> str:
-        return self._of_documents.get(name) or self._of_bytes.get(bytes_sha256, _UTF8)
+    def encoding(self, name: str, bytes_sha256: str = "") -> str:
+        return encoding_of(self.of(name, bytes_sha256)) or _UTF8
 
 
-def _reader(file: DocumentFile, raw: bytes, encoding: str) -> str:
+def _reader(file: DocumentFile, raw: bytes, options: ReadOptions) -> str:
     """The reader of these bytes. If it changes, for example by installing an extra, they are read again."""
     try:
-        return f"{READER} {reader_of(file, raw, encoding)}"
+        return f"{READER} {reader_of(file, raw, options)}"
     except InputError:
         return f"{READER} refused"

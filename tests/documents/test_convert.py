@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(NOT_LINUX, reason="limits are measured by Linux"
 @pytest.mark.parametrize("kind", slow_but(["pdf"], FILES))
 def test_every_kind_is_read_within_the_limits_of_its_child(kind):
     found = convert("a", kind, FILES[kind])
-    assert (found.text, found.pages, found.left_out) == ("Text.", (0,) if kind == "pdf" else None, ())
+    assert (found.text, found.pages, found.left_out) == ("Text.", (0,) if kind == "pdf" else None, {})
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def reading(monkeypatch):
         lines = [
             "import os, socket, subprocess, time", "from pathlib import Path",
             "from qrag_jax.documents import child", "from qrag_jax.documents.converted import Converted",
-            f"def read(raw): {body}", "child.reader = lambda kind, encoding: read", before, "child.main()",
+            f"def read(raw): {body}", "child.reader = lambda kind, options: read", before, "child.main()",
         ]  # fmt: skip
         monkeypatch.setattr(module, "_COMMAND", "\n".join(lines))
 
@@ -95,6 +95,6 @@ def test_a_child_knows_no_secrets(reading, monkeypatch):
 
 
 def test_a_text_of_any_characters_comes_back(reading):
-    reading("return Converted(raw.decode('utf-16'), (0, 3), ('x',))")
+    reading("return Converted(raw.decode('utf-16'), (0, 3), {'x': 1})")
     found = convert("a", "pdf", 'ö\u2028\U0001f600\n"'.encode("utf-16"))
-    assert (found.text, found.pages, found.left_out) == ('ö\u2028\U0001f600\n"', (0, 3), ("x",))
+    assert (found.text, found.pages, found.left_out) == ('ö\u2028\U0001f600\n"', (0, 3), {"x": 1})

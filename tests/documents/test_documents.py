@@ -3,23 +3,29 @@ import io
 import os
 import resource
 import sys
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from support.documents import tiny_pdf
 
 from qrag_jax.documents import kinds
+from qrag_jax.documents.converted import ReadOptions
 from qrag_jax.documents.found import Found, Only, Skipped
 from qrag_jax.documents.kinds import is_installed
 from qrag_jax.documents.read import (
     DocumentFile,
     encoding_of,
     find_files,
+    left_out,
     page_of,
     read_bytes,
     read_document,
     read_files,
+    read_options,
     reader_of,
+    refuse_part,
 )
 from qrag_jax.files.reading import InputTooLarge, read_with, reading
 from qrag_jax.types import Arg, Document, InputError, UsageError
@@ -372,12 +378,15 @@ def test_other_kinds_than_texts_are_read_with_their_pages_and_what_is_left_out(t
     assert first.metadata == {
         "path": str(tmp_path / "a.pdf"),
         "pages": (0, 6, 8),
-        "left_out": ("1 page without a character (pictures or blank)",),
+        "left_out": {"pages without a character (pictures or blank)": 1},
     }
     assert [page_of(first, start) for start in (0, 8)] == [1, 3] and page_of(second, 0) is None
     (message,) = [str(warning.message) for warning in caught]
     assert "scan.pdf: a scanned PDF: 1 page without a character" in message
-    assert "read 1 file in part" in message and "a.pdf: without 1 page without a character" in message
+    assert (
+        "read 1 file in part" in message
+        and "a.pdf: without pages without a character (pictures or blank): 1" in message
+    )
 
 
 def test_without_the_extra_what_it_reads_is_counted_with_what_to_do(tmp_path, monkeypatch):
@@ -392,11 +401,15 @@ def test_without_the_extra_what_it_reads_is_counted_with_what_to_do(tmp_path, mo
 
 def test_what_reads_a_file_is_named_with_its_versions():
     text = DocumentFile("a.txt", None, True)
-    assert reader_of(text, b"Text.", "latin-1") == reader_of(text, b"Text.", "L1") == "text 1, iso8859-1"
+    assert (
+        reader_of(text, b"Text.", ReadOptions("latin-1"))
+        == reader_of(text, b"Text.", ReadOptions("L1"))
+        == "text 1, iso8859-1"
+    )
     assert [encoding_of(name) for name in ("text 1, iso8859-1", "1 pdf 1, pypdfium2 5.0, latin-1")] == ["iso8859-1"] * 2
     assert [encoding_of(name) for name in ("text 1, nope", "refused", "utf-8", "text 1, hex")] == [None] * 4
     if is_installed():
-        assert reader_of(DocumentFile("a.pdf", None, True), b"%PDF-1.4").startswith("pdf 1, pypdfium2 ")
+        assert reader_of(DocumentFile("a.pdf", None, True), b"%PDF-1.4", ReadOptions()).startswith("pdf 1, pypdfium2 ")
 
 
 def test_a_file_that_is_too_large_to_be_converted_is_refused(tmp_path):
@@ -467,3 +480,35 @@ def test_what_was_left_out_is_told_of_such_names_alone():
     found = Found((), (Skipped("a.md", "blank"), Skipped("b.md", "blank")), {".png": 2})
     assert Only(["a.*"]).of_found(found) == Found((), (Skipped("a.md", "blank"),))
     assert Only([]).of_found(found) == found
+
+
+@pytest.mark.skipif(not is_installed(), reason="the extra `documents` is not installed")
+def test_strict_refuses_a_file_that_is_read_in_part(tmp_path):
+    path = write(tmp_path / "a.pdf", tiny_pdf([["One."], []]))
+    with pytest.raises(InputError, match=r"a.pdf: read in part, without pages without a character .*: 1; leave out "):
+        read_files(path, strict=True)
+
+
+def test_content_that_is_left_out_on_purpose_is_counted_but_not_refused():
+    document = Document("a.html", "Text.", {"left_out": {"pictures": 2}})
+    assert left_out(document) == {"pictures": 2}
+    refuse_part(document)
+    with pytest.raises(InputError, match="without equations: 1;"):
+        refuse_part(Document("a.html", "Text.", {"left_out": {"equations": 1, "pictures": 2}}))
+
+
+def test_an_index_of_an_earlier_version_names_what_is_left_out_in_phrases():
+    document = Document("a.pdf", "Text.", {"left_out": ("1,200 equations", "most letters of 1 page")})
+    assert left_out(document) == {"equations": 1200, "most letters of 1 page": 1}
+
+
+def test_options_are_those_that_are_given_then_those_of_the_earlier_reader():
+    options = ReadOptions("utf-8", html="article", fields=("a b", "c,d"))
+    kind = kinds.FileKind((".x",), "a test", (), lambda _: None, uses=("html", "fields"))  # type: ignore
+    with patch.object(kinds, "_kind", lambda name: kind):
+        name = f"1 {kinds.reader_of('x', options)}, utf-8"
+        assert kinds.reader_of("x", ReadOptions(comments=True)) == "x 1"
+    assert encoding_of(name) == "utf-8" and read_options("utf-8", name) == options
+    with read_with(html="page"):
+        assert read_options("utf-8", name) == replace(options, html="page")
+    assert read_options("utf-8") == ReadOptions()

@@ -343,13 +343,21 @@ def test_another_reader_reads_all_again(notes):
 
 
 def test_what_is_read_in_part_is_told(notes, monkeypatch):
-    def read(file, encoding, raw):
-        return Document(file.id, raw.decode(), {"path": file.id, "left_out": ("2 equations", "1 picture")})
+    missing = {"equations": 2, "pictures": 1}
+
+    def read(file, raw, options):
+        return Document(file.id, raw.decode(), {"path": file.id, "left_out": missing})
 
     monkeypatch.setattr("qrag_jax.index.prepare.read_document", read)
     changes = update("i", "notes/c.md")
-    assert changes.lossy == (Skipped("notes/c.md", "without 2 equations and 1 picture"),)
-    assert load_index("i").documents[0].metadata["left_out"] == ("2 equations", "1 picture")
+    assert [(one.id, one.reason) for one in changes.lossy] == [("notes/c.md", "without equations: 2, pictures: 1")]
+    assert load_index("i").documents[0].metadata["left_out"] == missing
+    info = index_info("i")
+    assert info.left_out == missing and info.documents[0].left_out == missing
+    Path("notes/c.md").write_text("The garden is open.")
+    with pytest.raises(InputError, match="notes/c.md: read in part, without equations: 2; leave out "):
+        update("i", "notes/c.md", strict=True)
+    assert load_index("i").documents[0].text == "The garden is closed."
 
 
 def test_a_kind_that_is_refused_is_tried_again_when_it_is_not(notes, monkeypatch):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from io import BytesIO
 
-from qrag_jax.documents.converted import Converted, several
+from qrag_jax.documents.converted import Converted, ReadOptions
 from qrag_jax.documents.kinds import FileKind
 from qrag_jax.documents.readers.zip_archive import MAX_XML_BYTES, Archive
 from qrag_jax.types import InputError
@@ -35,10 +35,10 @@ def read_docx(raw: bytes) -> Converted:
     text = markdown(found.value)
     if not text.strip():
         raise InputError("a DOCX document without text (only pictures or equations); leave it out")
-    return Converted(text, left_out=(several(num_equations, "equation"),) if num_equations else ())
+    return Converted(text, left_out={"equations": num_equations} if num_equations else {})
 
 
-def _load(_: str) -> Callable[[bytes], Converted]:
+def _load(_: ReadOptions) -> Callable[[bytes], Converted]:
     import mammoth  # noqa: F401
 
     import qrag_jax.documents.readers.html_as_markdown  # noqa: F401

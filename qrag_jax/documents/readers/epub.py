@@ -4,7 +4,7 @@ from collections.abc import Callable
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from qrag_jax.documents.converted import Converted
+from qrag_jax.documents.converted import Converted, ReadOptions
 from qrag_jax.documents.kinds import FileKind
 from qrag_jax.documents.readers.html import decoded
 from qrag_jax.documents.readers.zip_archive import Archive, member_name
@@ -68,7 +68,7 @@ def _xml(archive: Archive, name: str) -> ElementTree.Element:
         raise InputError(f"{name[:100]!r} in it is not XML ({error}); get the file again") from error
 
 
-def _load(_: str) -> Callable[[bytes], Converted]:
+def _load(_: ReadOptions) -> Callable[[bytes], Converted]:
     import qrag_jax.documents.readers.html_as_markdown  # noqa: F401
 
     return read_epub

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from qrag_jax.documents.converted import Converted, several
+from qrag_jax.documents.converted import Converted, ReadOptions
 from qrag_jax.documents.kinds import FileKind
 from qrag_jax.types import InputError
 
@@ -47,7 +47,7 @@ def read_html(raw: bytes, encoding: str = "utf-8") -> Converted:
             "an HTML page without text (scripts may create it in a browser, but none is run here); save the text "
             "that you see there"
         )
-    return Converted(text, left_out=(several(num_wrong, "character") + " of another encoding",) if num_wrong else ())
+    return Converted(text, left_out={"undecodable characters": num_wrong} if num_wrong else {})
 
 
 def _words(text: str) -> Counter[str]:
@@ -84,12 +84,12 @@ def decoded(raw: bytes, encoding: str = "utf-8") -> tuple[str, int]:
         return text, num_wrong
 
 
-def _load(encoding: str) -> Callable[[bytes], Converted]:
+def _load(options: ReadOptions) -> Callable[[bytes], Converted]:
     import trafilatura  # noqa: F401
 
     import qrag_jax.documents.readers.html_as_markdown  # noqa: F401
 
-    return lambda raw: read_html(raw, encoding)
+    return lambda raw: read_html(raw, options.encoding)
 
 
 KIND = FileKind(

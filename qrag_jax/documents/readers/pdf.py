@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from qrag_jax.documents.converted import Converted, cleaned, several
+from qrag_jax.documents.converted import Converted, ReadOptions, cleaned, several
 from qrag_jax.documents.kinds import FileKind
 from qrag_jax.types import InputError
 
@@ -110,10 +110,13 @@ def read_pdf(raw: bytes) -> Converted:
     for number, headings in _outline(document).items():
         if number < num_pages:
             pages[number] = with_headings(pages[number], headings)
-    left_out = [f"{several(num_blank, 'page')} without a character (pictures or blank)"] if num_blank else []
-    left_out += [f"{several(num_bad, 'page')} that cannot be read"] if num_bad else []
-    left_out += [f"most letters of {several(num_silent, 'page')} (fonts that are not in it)"] if num_silent else []
-    return Converted(_GAP.join(pages), tuple(_starts(pages)), tuple(left_out))
+    left_out = {
+        "pages without a character (pictures or blank)": num_blank,
+        "pages that cannot be read": num_bad,
+        "pages without most letters (fonts that are not in it)": num_silent,
+    }
+    left_out = {kind: number for kind, number in left_out.items() if number}
+    return Converted(_GAP.join(pages), tuple(_starts(pages)), left_out)
 
 
 def _is_silent(page: "pypdfium2.PdfPage", text: "pypdfium2.PdfTextPage") -> bool:
@@ -181,7 +184,7 @@ def _letters(text: str) -> str:
     return _NO_LETTER.sub("", text).lower()
 
 
-def _load(_: str) -> Callable[[bytes], Converted]:
+def _load(_: ReadOptions) -> Callable[[bytes], Converted]:
     import pypdfium2  # noqa: F401
 
     return read_pdf

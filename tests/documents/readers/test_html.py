@@ -54,7 +54,7 @@ def test_an_encoding_that_is_given_counts_where_a_page_says_none():
 
 def test_few_wrong_characters_are_counted_and_many_refused():
     found = read_html(page(f"<p>{PROSE * 30}</p>").replace(b"</p>", b"\xff</p>"))
-    assert found.left_out == ("1 character of another encoding",)
+    assert found.left_out == {"undecodable characters": 1}
     with pytest.raises(InputError, match="an HTML page that is not utf-8 at byte 3 and elsewhere; save it as UTF-8"):
         decoded(b"<p>\xff\xfe")
 

@@ -25,7 +25,7 @@ def test_pages_begin_where_they_say():
     found = read_pdf(tiny_pdf([["One.", "Two."], ["Three (3)."], ["Four."]]))
     assert found.text == "One.\nTwo.\n\nThree (3).\n\nFour."
     assert found.pages == (0, 11, 23) and [found.text[start] for start in found.pages] == ["O", "T", "F"]
-    assert found.left_out == ()
+    assert found.left_out == {}
 
 
 def test_line_ends_are_newlines_and_divided_words_are_whole():
@@ -36,7 +36,7 @@ def test_line_ends_are_newlines_and_divided_words_are_whole():
 def test_pages_without_text_are_counted_and_a_document_of_them_is_a_scan():
     found = read_pdf(tiny_pdf([[], ["Text."], []]))
     assert found.text == "\n\nText.\n\n" and found.pages == (0, 2, 9)
-    assert found.left_out == ("2 pages without a character (pictures or blank)",)
+    assert found.left_out == {"pages without a character (pictures or blank)": 2}
     with pytest.raises(InputError, match=SCAN):
         read_pdf(tiny_pdf([[], []]))
 
@@ -45,7 +45,7 @@ def test_letters_that_are_not_told_are_left_out_with_a_word():
     found = read_pdf(silent_pdf())
     if "\u5173" in found.text:
         pytest.skip("this machine has a font for them")
-    assert (found.text, found.left_out) == ("A", ("most letters of 1 page (fonts that are not in it)",))
+    assert (found.text, found.left_out) == ("A", {"pages without most letters (fonts that are not in it)": 1})
 
 
 def test_the_outline_makes_headings_of_its_lines():
@@ -92,12 +92,12 @@ def test_headings_paragraphs_and_tables_become_markdown():
     body = paragraph("Report", "Heading1") + paragraph("Rye", "Heading2") + bold + table
     found = read_docx(tiny_docx(body))
     assert found.text == "# Report\n\n## Rye\n\nBold_name *\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
-    assert found.pages is None and found.left_out == ()
+    assert found.pages is None and found.left_out == {}
 
 
 def test_equations_are_counted_as_they_are_dropped():
     found = read_docx(tiny_docx(paragraph("Some text.") + EQUATION * 2))
-    assert (found.text, found.left_out) == ("Some text.", ("2 equations",))
+    assert (found.text, found.left_out) == ("Some text.", {"equations": 2})
 
 
 def test_pictures_are_left_out_with_their_bytes():
@@ -152,7 +152,7 @@ BOOK = {
 def test_chapters_stand_in_the_order_of_reading():
     found = read_epub(tiny_epub({**BOOK, "sub/b c.xhtml": BOOK["sub/b%20c.xhtml"]}, ["sub/b%20c.xhtml", "a.xhtml"]))
     assert found.text == "## Öats\n\n- One\n\n# Rye\n\nA grass."
-    assert found.pages is None and found.left_out == ()
+    assert found.pages is None and found.left_out == {}
 
 
 def test_words_in_pictures_and_forms_are_words_of_a_book():
