@@ -147,13 +147,15 @@ NoteReader = Callable[[Sequence[Document], Sequence[Chunk]], ReadNotes]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a document; `str` gives `notes/key.md:12` or `report.pdf#page=3`.
+    """A place in a document; `str` gives `notes/key.md:12`, `report.pdf#page=3` or `manual.docx:12 of the text`.
 
     Attributes:
         document: id of the document: its path as given.
         start, end: half-open characters of `Document.text`.
         line: of `start`, from 1; CR LF, CR and LF end a line.
         page: of `start`, from 1; None if the document has no pages.
+        converted: the kind of file (`docx`) whose text was made by a reader, so the file itself has no such lines; None
+            if lines and characters are those of the file.
     """
 
     document: str
@@ -161,9 +163,12 @@ class Place:
     end: int
     line: int
     page: int | None = None
+    converted: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.document}:{self.line}" if self.page is None else f"{self.document}#page={self.page}"
+        if self.page is not None:
+            return f"{self.document}#page={self.page}"
+        return f"{self.document}:{self.line}{'' if self.converted is None else ' of the text'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +222,8 @@ class Hit:
         notes: those that led to the passage.
         position: for a run: `rho` of the pick (Q-RAG, eq. 6).
         node: its number in the corpus that was searched; -1 if the retriever has no corpus.
+        copies: where else the same text stands, white space aside: each is the place of `sentence` in a copy.
+        left_out: what the reader of the document left out of its text: kind -> number.
     """
 
     rank: int
@@ -228,6 +235,8 @@ class Hit:
     notes: tuple[NoteHit, ...] = ()
     position: float | None = None
     node: int = -1
+    copies: tuple[Place, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 @runtime_checkable

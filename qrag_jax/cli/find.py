@@ -72,14 +72,15 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def format_hits(hits: "Sequence[Hit]") -> str:
-    """Formats passages, best first: a line with rank and place, a line of text, and a line for each note."""
-    from qrag_jax.cli.output import excerpt
+    """Formats passages, best first: rank and place of the sentence that answers, a line of text, copies and notes."""
+    from qrag_jax.cli.output import excerpt, excerpt_with, format_copies
     from qrag_jax.cli.terminal import shown
 
     lines = []
     for hit in hits:
-        lines.append(f"{hit.rank:>2}  {shown(str(hit.place))}")
-        lines.append(f"    {excerpt(hit.text, _MAX_SHOWN)}")
+        lines.append(f"{hit.rank:>2}  {shown(str(hit.sentence.place))}")
+        lines.append(f"    {excerpt_with(hit.text, hit.sentence, _MAX_SHOWN)}")
+        lines += [f"    {format_copies(hit.copies)}"] if hit.copies else []
         for note in hit.notes[:_MAX_NOTES]:
             lines.append(f"    note from {shown(str(note.source))}: {excerpt(note.text, _MAX_SHOWN)}")
     return "\n".join(lines)
@@ -87,11 +88,12 @@ def format_hits(hits: "Sequence[Hit]") -> str:
 
 def format_steps(hits: "Sequence[Hit]") -> str:
     """Formats the picks of a run as two tables: in order of retrieval with Q values, and in document order."""
-    from qrag_jax.cli.output import excerpt
+    from qrag_jax.cli.output import excerpt_with
     from qrag_jax.cli.terminal import shown
     from qrag_jax.eval.tables import align
 
-    where = {hit.node: [shown(str(hit.place)), excerpt(hit.text, _MAX_PICKED)] for hit in hits}
+    texts = {hit.node: excerpt_with(hit.text, hit.sentence, _MAX_PICKED) for hit in hits}
+    where = {hit.node: [shown(str(hit.sentence.place)), texts[hit.node]] for hit in hits}
     rows = [[f"{hit.rank:>4}", f"{hit.score:>7.3f}", *where[hit.node]] for hit in hits]
     ordered = [where[node] for node in sorted(where)]
     return "\n".join(
@@ -102,20 +104,22 @@ def format_steps(hits: "Sequence[Hit]") -> str:
 def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
     """The output of `--json`: passages, best first. `text` is the text of `spans`, character offsets of the file.
 
+    `line` and `page` are those of the sentence that answers.
+
     The cost of reading and embedding the files counts for the first question.
     """
-    from qrag_jax.cli.output import note_to_json, place_to_json, sentence_to_json
+    from qrag_jax.cli.output import note_to_json, place_to_json, told_to_json
 
     passages = [
         {
             "rank": hit.rank,
-            **place_to_json(hit.place),
+            **place_to_json(hit.sentence.place),
             "start": hit.place.start,
             "end": hit.place.end,
             "spans": [list(span) for span in hit.spans],
             "text": hit.text,
             "score": hit.score,
-            "sentence": sentence_to_json(hit.sentence),
+            **told_to_json(hit),
             "notes": [note_to_json(note) for note in hit.notes],
         }
         for hit in found.hits
@@ -137,7 +141,7 @@ def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
 
 def _steps_to_json(asked: "Asked", found: "Found") -> dict[str, object]:
     """The output of `--json` for a run: steps in order of retrieval. `text` is characters `start` to `end`."""
-    from qrag_jax.cli.output import place_to_json
+    from qrag_jax.cli.output import place_to_json, told_to_json
 
     seconds = dict(found.cost.seconds)
     if "read" in seconds:  # at the first question: a run reads and cuts in one step
@@ -145,12 +149,13 @@ def _steps_to_json(asked: "Asked", found: "Found") -> dict[str, object]:
     steps = [
         {
             "step": hit.rank,
-            **place_to_json(hit.place),
+            **place_to_json(hit.sentence.place),
             "start": hit.place.start,
             "end": hit.place.end,
             "text": hit.text,
             "q_value": hit.score,
             "position": hit.position,
+            **told_to_json(hit),
         }
         for hit in found.hits
     ]

@@ -6,11 +6,12 @@ from functools import partial
 from qrag_jax.chunking.tree.level_ranges import format_levels
 from qrag_jax.cli.terminal import say, shown
 from qrag_jax.search.answer import Answer
-from qrag_jax.search.context.citations import Citation, render
+from qrag_jax.search.citations import Citation, render
 from qrag_jax.search.levels.planners import Planned
-from qrag_jax.types import Cost, NoteHit, Place, Sentence
+from qrag_jax.types import Cost, Hit, NoteHit, Place, Sentence
 
 _MAX_SHOWN = 160  # characters of a cited passage in the list
+_MAX_COPIES = 3  # other places of a passage in a list
 
 
 def excerpt(text: str, most: int) -> str:
@@ -19,10 +20,31 @@ def excerpt(text: str, most: int) -> str:
     return shown(line if len(line) <= most else line[: most - 3] + "...")
 
 
+def excerpt_with(text: str, sentence: Sentence, most: int) -> str:
+    """As `excerpt`, of a passage: its beginning if that shows the sentence, else the sentence and what follows it."""
+    line, wanted = " ".join(text.split()), " ".join(sentence.text.split())
+    start = line.find(wanted)
+    return excerpt(line if start + len(wanted) <= most - 3 or start <= 0 else f"... {line[start:]}", most)
+
+
 def place_to_json(place: Place) -> dict[str, object]:
-    """A place as JSON fields: `file`, `line` (of the extracted text), and `page` if there is one."""
+    """A place as JSON fields: `file` and `line`; `page` and `converted` if it has them."""
     found: dict[str, object] = {"file": place.document, "line": place.line}
-    return found if place.page is None else found | {"page": place.page}
+    more = {"page": place.page, "converted": place.converted}
+    return found | {name: value for name, value in more.items() if value is not None}
+
+
+def told_to_json(told: Hit | Citation) -> dict[str, object]:
+    """What hits and citations have in common as JSON fields: the sentence, copies and what is left out."""
+    copies = [place_to_json(place) | {"start": place.start, "end": place.end} for place in told.copies]
+    return {"sentence": sentence_to_json(told.sentence), "copies": copies, "left_out": dict(told.left_out)}
+
+
+def format_copies(copies: Sequence[Place]) -> str:
+    """Formats the other places of a passage: `also in a.md:3, b.md:9 and 2 more`."""
+    more = len(copies) - _MAX_COPIES
+    places = ", ".join(shown(str(place)) for place in copies[:_MAX_COPIES])
+    return f"also in {places}{f' and {more:,} more' if more > 0 else ''}"
 
 
 def sentence_to_json(sentence: Sentence) -> dict[str, object]:
@@ -164,26 +186,29 @@ def _quoted(answer: Answer, quote: Sentence) -> str:
 def _citation_to_json(citation: Citation) -> dict[str, object]:
     return {
         "number": citation.number,
-        "file": citation.document_id,
+        **place_to_json(citation.sentence.place),
         "start": citation.spans[0][0],
         "end": citation.spans[-1][1],
         "spans": [list(span) for span in citation.spans],
-        "line": citation.line,
-        **({} if citation.page is None else {"page": citation.page}),
         "text": citation.text,
         **({} if citation.note is None else {"note": citation.note}),
+        **told_to_json(citation),
     }
 
 
 def _listed(head: str, citations: Sequence[Citation], *, whole: bool = False) -> str:
-    """One line for each passage, `[1] file:line  (file:start-end)`, with its beginning or whole text below."""
+    """One line for each passage, `[1] file:line  (file:start-end)`, with its sentence or whole text below."""
     lines = [head]
     for citation in citations:
-        where = f":{citation.line}" if citation.page is None else f"#page={citation.page}"
-        lines.append(f"  [{citation.number}] {shown(citation.document_id + where)}  ({shown(citation.place)})")
-        said = citation.text if citation.note is None else f"note: {citation.note}"
-        text = _printable(said) if whole else excerpt(said, _MAX_SHOWN)
+        where = shown(str(citation.sentence.place))
+        lines.append(f"  [{citation.number}] {where}  ({shown(citation.place)})")
+        if citation.note is not None:
+            text = f"note: {citation.note}"
+            text = _printable(text) if whole else excerpt(text, _MAX_SHOWN)
+        else:
+            text = _printable(citation.text) if whole else excerpt_with(citation.text, citation.sentence, _MAX_SHOWN)
         lines += [f"      {part}" for part in text.split("\n")]
+        lines += [f"      {format_copies(citation.copies)}"] if citation.copies else []
     return "\n".join(lines)
 
 

@@ -120,7 +120,7 @@ __all__ = [
 ]  # fmt: skip
 
 _BEFORE_ENCODING = ", "  # in the result of `reader_of`
-_PAGES, _LEFT_OUT = "pages", "left_out"  # of a document's metadata
+_PAGES, _LEFT_OUT, CONVERTED = "pages", "left_out", "converted"  # of a document's metadata
 
 
 def read_files(
@@ -280,7 +280,8 @@ def read_document(
 
     Returns:
         The document. Its metadata has `path`; for a PDF `pages`, the offset of the first character of each page,
-        ascending (page 1 begins at 0); and `left_out`, if content of the file is missing: kind -> number.
+        ascending (page 1 begins at 0); `converted`, the kind of a file that is not text; and `left_out`, if content of
+        the file is missing: kind -> number.
     """
     if raw is None:
         raw = read_bytes(file, encoding)
@@ -310,7 +311,7 @@ def read_options(encoding: str, earlier: str = "") -> ReadOptions:
 def _converted(name: str, kind: str, raw: bytes, options: ReadOptions) -> Document:
     refuse_without_extra(name, kind)
     found = convert(name, kind, raw, options)
-    metadata: dict[str, object] = {"path": name}
+    metadata: dict[str, object] = {"path": name, CONVERTED: kind}
     if found.pages is not None:
         metadata[_PAGES] = found.pages
     if found.left_out:

@@ -37,6 +37,7 @@ from qrag_jax.search.answer import (
 )
 from qrag_jax.search.context.auto_merge import MergeRules
 from qrag_jax.search.context.pack import Budget, Context
+from qrag_jax.search.copies import rank_distinct
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hits import make_hits
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
@@ -144,7 +145,7 @@ class Index:
         only: str | Sequence[str] = (),
         retriever: "str | os.PathLike | QRagRetriever | None" = None,
     ) -> list[Hit]:
-        """The passages that best answer a question, the best first.
+        """The passages that best answer a question, the best first; equal texts are one hit, with all their places.
 
         Args:
             top_k, only, retriever: as in `SearchOptions`.
@@ -368,7 +369,9 @@ class Index:
         retrieve = method.retrieve
         if view.noted is not None:
             retrieve = make_noted_retrieve(name, view.noted, method.embed, mode)
-        return retrieve(question, view.corpus, options.top_k), None
+        if options.is_run:
+            return retrieve(question, view.corpus, options.top_k), None
+        return rank_distinct(retrieve, question, view.corpus, options.top_k), None
 
     def _budget(
         self,

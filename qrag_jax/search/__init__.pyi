@@ -1,9 +1,9 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
 from .answer import answer_question as answer_question
+from .citations import cite as cite
 from .context.auto_merge import MergeRules as MergeRules
 from .context.auto_merge import merge_context as merge_context
-from .context.citations import cite as cite
 from .context.pack import Budget as Budget
 from .context.pack import Context as Context
 from .context.pack import Passage as Passage

@@ -15,8 +15,8 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
 from qrag_jax.names import NoteMode
+from qrag_jax.search.citations import Citation, Cited, cite, cite_note, make_citation
 from qrag_jax.search.context.auto_merge import MergeRules, merge_context
-from qrag_jax.search.context.citations import Citation, Cited, cite, cite_note, make_citation
 from qrag_jax.search.context.pack import Budget, Context, fill_context
 from qrag_jax.search.context.widen import widen_context
 from qrag_jax.search.corpus import Corpus
@@ -160,7 +160,7 @@ def answer_from(
     return replace(
         found,
         cost=Cost(seconds, prompt_tokens=paid.prompt_tokens, completion_tokens=paid.completion_tokens),
-        cited=Cited((), ()) if failed else cite(generation.text, context, corpus.documents),
+        cited=Cited((), ()) if failed else cite(generation.text, context, corpus.documents, found.question),
         generation=generation,
         model=generator.model,
         prompt_sha256=template.sha256,
@@ -179,8 +179,10 @@ def quote_passages(found: Answer, corpus: Corpus, embed: Embed | None, num_quote
     with timed("quote", seconds):
         quotes = extract(found.question, found.context.passages, corpus.by_id, embed, num_quotes).quotes
     answer = replace(found, cost=Cost(seconds), quotes=quotes, model="extraction")
+    first = {answer.number_of(quote): quote for quote in reversed(quotes)}
     numbers = dict.fromkeys(map(answer.number_of, quotes))
-    return replace(answer, cited=Cited(tuple(found.given[number - 1] for number in numbers), ()))
+    cited = (replace(found.given[number - 1], sentence=first[number]) for number in numbers)
+    return replace(answer, cited=Cited(tuple(cited), ()))
 
 
 def find_passages(question: str, corpus: Corpus, retrieve: Retrieve, *, fill: FillContext | None = None) -> Answer:
@@ -201,7 +203,7 @@ def find_passages(question: str, corpus: Corpus, retrieve: Retrieve, *, fill: Fi
         )
     with timed("context", seconds):
         context = fill(corpus, ranked)
-        given = tuple(make_citation(passage, corpus.by_id.get(passage.document_id)) for passage in context.passages)
+        given = tuple(make_citation(passage, corpus.by_id, question) for passage in context.passages)
         given_notes = tuple(cite_note(one, corpus.by_id) for one in context.notes)
     return Answer(question, context, given, given_notes, len(corpus.leaves), Cost(seconds))
 

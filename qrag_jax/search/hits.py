@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from qrag_jax.documents.read import left_out
+from qrag_jax.search.context.pack import copies_of
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import Ranked
-from qrag_jax.search.sentences import best_sentences, make_place
+from qrag_jax.search.sentences import best_sentences, copy_places, make_place
 from qrag_jax.types import Hit, Note, NoteHit, Place, Span
 
 
@@ -28,7 +30,10 @@ def make_hits(question: str, corpus: Corpus, ranked: Ranked, positions: Sequence
         place = make_place(corpus.by_id[chunk.document_id], (chunk.spans[0][0], chunk.spans[-1][1]))
         notes = tuple(note_hit(note, corpus) for note in ranked.notes_of(node))
         position = positions[rank - 1] if positions else None
-        hits.append(Hit(rank, place, chunk.spans, corpus.texts[node], score, sentence, notes, position, node))
+        copies = copy_places(copies_of(corpus, ranked, node), corpus.by_id, sentence)
+        missing = left_out(corpus.by_id[chunk.document_id])
+        text = corpus.texts[node]
+        hits.append(Hit(rank, place, chunk.spans, text, score, sentence, notes, position, node, copies, missing))
     return hits
 
 

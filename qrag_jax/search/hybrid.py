@@ -1,7 +1,7 @@
 """Retrieval in one step over a corpus: by vectors, by words, or by both."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -27,10 +27,12 @@ class Ranked:
     Attributes:
         ids: of the nodes, without repeats; some nodes may be missing.
         scores: of each node, on the scale of the method. They never increase, except Q values of picks.
+        copies: a node -> the nodes that were left out because their text is the same (`search/copies.py`).
     """
 
     ids: Int[np.ndarray, " k"]
     scores: Float[np.ndarray, " k"]
+    copies: Mapping[int, Sequence[int]] = field(default_factory=dict, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -9,14 +9,17 @@ best sentence of one passage, words alone do as well as both; among sentences of
 often (benchmarks/search/results/sentences.md).
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import cast
 
 import numpy as np
 
 from qrag_jax.chunking.text.blocks import block_units, find_blocks, is_mark
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.documents.read import page_of
+from qrag_jax.documents.read import CONVERTED, page_of
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.context.pack import Passage, line_of
 from qrag_jax.search.corpus import embed_texts
@@ -26,6 +29,8 @@ from qrag_jax.unit_rows import unit_rows
 
 _NO_ANSWERS = ("heading", "rule", "front_matter", "definitions")  # kinds of blocks that name or divide
 _FENCES = ("```", "~~~")
+_FULL = 2 / 3  # of the longest line: shorter lines are not wrapped prose
+_ENDS_IN_NUMBER = re.compile(r"[0-9][)%*\s]*$")
 
 
 def best_sentences(
@@ -85,10 +90,30 @@ def passage_sentences(document: Document, spans: Sequence[Span]) -> list[Span]:
         text = document.text[begin:stop]
         for block in find_blocks(text):
             says_nothing = block.kind in _NO_ANSWERS or is_mark(text, block)
-            for start, end in block_units(text, block, split_sentences):
-                is_fence = block.kind == "fence" and text.startswith(_FENCES, start)
-                (rest if says_nothing or is_fence else said).append((begin + start, begin + end))
+            for unit in block_units(text, block, split_sentences):
+                is_fence = block.kind == "fence" and text.startswith(_FENCES, unit[0])
+                told = rest if says_nothing or is_fence else said
+                told += [(begin + start, begin + end) for start, end in _lines_apart(text, unit)]
     return said or rest or list(spans)
+
+
+def _lines_apart(text: str, unit: Span) -> Iterator[Span]:
+    """A sentence in one piece, or the lines of a slide or a table without full stops, each alone.
+
+    A line ends such a piece if the next one does not begin in lower case, and it either leaves a third of the longest
+    line free or ends in a number like the next one. Lines of wrapped prose are full.
+    """
+    start, end = unit
+    lines = text[start:end].splitlines(keepends=True)
+    longest = max(map(len, lines), default=0)
+    place, begin = start, start
+    for line, following in pairwise([*lines, ""]):
+        place += len(line)
+        after, is_row = following.lstrip(), _ENDS_IN_NUMBER.search(line) and _ENDS_IN_NUMBER.search(following)
+        ends = not after[:1].islower() and (is_row or len(line) < _FULL * longest)
+        if begin < place and (ends or not following):
+            yield begin, begin + len(text[begin:place].rstrip())
+            begin = place + len(following) - len(after)
 
 
 def make_sentence(document: Document, span: Span, score: float = 0.0) -> Sentence:
@@ -97,9 +122,26 @@ def make_sentence(document: Document, span: Span, score: float = 0.0) -> Sentenc
 
 
 def make_place(document: Document, span: Span) -> Place:
-    """A place with its line, and its page if the document has pages."""
+    """A place with its line, its page if the document has pages, and what was converted."""
     start, end = span
-    return Place(document.id, start, end, line_of(document.text, start), page_of(document, start))
+    line, page = line_of(document.text, start), page_of(document, start)
+    return Place(document.id, start, end, line, page, cast(str | None, document.metadata.get(CONVERTED)))
+
+
+def copy_places(
+    copies: Sequence[tuple[str, Span]], documents: Mapping[str, Document], sentence: Sentence
+) -> tuple[Place, ...]:
+    """The places of a sentence in the copies of its passage; the whole copy where its white space is different.
+
+    Args:
+        copies: (document id, first and last character).
+        documents: of the copies, by id.
+    """
+    places = []
+    for name, span in copies:
+        found = documents[name].text.find(sentence.text, *span)
+        places.append(make_place(documents[name], span if found < 0 else (found, found + len(sentence.text))))
+    return tuple(places)
 
 
 def _cosines(question: str, texts: Sequence[str], embed: Embed) -> np.ndarray:

@@ -11,7 +11,7 @@ from support.tiers import examples
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.search.answer import answer_question, make_fill, make_prompt
-from qrag_jax.search.context.citations import cite, render
+from qrag_jax.search.citations import cite, render
 from qrag_jax.search.context.pack import Budget, fill_context
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.types import Document, InputError, Note, UsageError

@@ -30,6 +30,7 @@ class Passage:
         score: of its node; the best one of several nodes.
         rank: of that node, from 1.
         node: its id in the corpus.
+        copies: (document id, first and last character) of each other place of the same text.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Passage:
     score: float
     rank: int
     node: int
+    copies: tuple[tuple[str, Span], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
     used = 0
     for rank, node in enumerate(candidates, start=1):
         passage = make_passage(corpus, node, rank, float(ranked.scores[rank - 1]), budget)
+        passage = replace(passage, copies=copies_of(corpus, ranked, node))
         if used + passage.num_tokens + budget.overhead > budget.max_tokens:
             taken += last_passage(passage, budget, used)
             notes[node] = []
@@ -155,6 +158,12 @@ def make_passage(
     if num_tokens is None:
         num_tokens = chunk.num_tokens if budget.count is None else budget.tokens(text)
     return Passage(number, chunk.document_id, chunk.spans, text, num_tokens, score, rank, node)
+
+
+def copies_of(corpus: Corpus, ranked: Ranked, node: int) -> tuple[tuple[str, Span], ...]:
+    """(document id, first and last character) of each copy of a ranked node."""
+    chunks = [corpus.nodes[copy] for copy in ranked.copies.get(node, ())]
+    return tuple((chunk.document_id, (chunk.spans[0][0], chunk.spans[-1][1])) for chunk in chunks)
 
 
 def last_passage(passage: Passage, budget: Budget, used: int) -> list[Passage]:

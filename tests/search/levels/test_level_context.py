@@ -10,7 +10,7 @@ from support.trees import cases
 
 from qrag_jax.chunking.text.chunks import SentenceText, chunk_text
 from qrag_jax.chunking.tree.build import tree_from_points
-from qrag_jax.search.context.citations import make_citation
+from qrag_jax.search.citations import make_citation
 from qrag_jax.search.context.pack import Budget, fill_context
 from qrag_jax.search.corpus import tree_corpus
 from qrag_jax.search.levels.level_context import LevelRanked, fill_levels
@@ -142,7 +142,7 @@ def test_every_context_holds_to_its_budget(case, chance, most, overhead):
     assert context.num_tokens == sum(len(p.text) + overhead for p in context.passages) <= most
     given_twice: list[int] = []
     for passage in context.passages:
-        make_citation(passage, document)
+        make_citation(passage, {document.id: document})
         assert passage.text == chunk_text(document.text, passage.spans)
         given_twice += [at for span in passage.spans for at in range(*span)]
     assert len(given_twice) == len(set(given_twice))

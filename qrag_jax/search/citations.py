@@ -8,14 +8,16 @@ passage: from 1 up to 99, or up to ten times the number of passages if that is m
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from qrag_jax.chunking.text.chunks import chunk_text
-from qrag_jax.documents.read import page_of
-from qrag_jax.search.context.pack import Context, Passage, line_of
+from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.documents.read import left_out
+from qrag_jax.search.context.pack import Context, Passage
 from qrag_jax.search.corpus import check_place
 from qrag_jax.search.note_texts import GivenNote, check_given
-from qrag_jax.types import Document, InputError, Span
+from qrag_jax.search.sentences import copy_places, make_sentence, score_sentences
+from qrag_jax.types import Document, InputError, Place, Sentence, Span
 
 _NUMBER = r"\d{1,6}"  # longer ones are not numbers of passages
 _PART = rf"{_NUMBER}(?:\s*[-\u2013]\s*{_NUMBER})?"
@@ -24,6 +26,8 @@ _CITATION = re.compile(rf"\[\s*({_PART}(?:\s*[,;]\s*{_PART})*)\s*\]", re.ASCII)
 _RANGE = re.compile(rf"({_NUMBER})(?:\s*[-\u2013]\s*({_NUMBER}))?", re.ASCII)
 _LONGEST_RANGE = 100
 _MAX_MEANT, _TIMES_MEANT = 99, 10
+_MAX_STATEMENT = 500  # characters of an answer that are looked at before and after a bracket
+_TO_END = re.compile(rf"[^.!?\n]{{0,{_MAX_STATEMENT}}}")
 
 
 @dataclass(frozen=True)
@@ -34,19 +38,31 @@ class Citation:
         number: as the answer cites it.
         document_id: of its document.
         spans: half-open character offsets into the document's text, checked.
-        line: the 1-based line on which it begins.
         text: of the passage, or of the note's evidence.
-        page: the 1-based page on which it begins; None if the document has no pages.
+        sentence: the one of the passage that says what is cited, with its own place; of a note, its evidence.
         note: the text of the note; None for a passage.
+        copies: where else the same text stands, as in `Hit`.
+        left_out: what the reader of the document left out of its text: kind -> number.
     """
 
     number: int
     document_id: str
     spans: tuple[Span, ...]
-    line: int
     text: str
-    page: int | None = None
+    sentence: Sentence
     note: str | None = None
+    copies: tuple[Place, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def line(self) -> int:
+        """The 1-based line on which the sentence begins."""
+        return self.sentence.place.line
+
+    @property
+    def page(self) -> int | None:
+        """The 1-based page on which the sentence begins; None if the document has no pages."""
+        return self.sentence.place.page
 
     @property
     def place(self) -> str:
@@ -67,7 +83,7 @@ class Cited:
     unknown: tuple[int, ...]
 
 
-def cite(answer: str, context: Context, documents: Sequence[Document]) -> Cited:
+def cite(answer: str, context: Context, documents: Sequence[Document], question: str = "") -> Cited:
     """Finds the citations of an answer and checks that each one exists.
 
     Args:
@@ -75,6 +91,7 @@ def cite(answer: str, context: Context, documents: Sequence[Document]) -> Cited:
             module).
         context: that the model was given.
         documents: of its passages.
+        question: that was answered; it chooses the sentence of a passage where the words of the answer do not.
 
     Raises:
         InputError: the document has other text at the place of a passage or note.
@@ -82,26 +99,48 @@ def cite(answer: str, context: Context, documents: Sequence[Document]) -> Cited:
     known: dict[int, Passage | GivenNote] = {one.number: one for one in (*context.passages, *context.notes)}
     by_id = {document.id: document for document in documents}
     highest = max(_MAX_MEANT, _TIMES_MEANT * len(known))
-    cites = (numbers for _, numbers in _mentions(answer) if all(1 <= number <= highest for number in numbers))
-    numbers = list(dict.fromkeys(number for some in cites for number in some))
+    statements: dict[int, str] = {}
+    for match, numbers in _mentions(answer):
+        if all(1 <= number <= highest for number in numbers):
+            for number in numbers:
+                statements.setdefault(number, _statement(answer, match))
     found = (
-        cite_note(one, by_id) if isinstance(one, GivenNote) else make_citation(one, by_id.get(one.document_id))
-        for one in (known[number] for number in numbers if number in known)
+        cite_note(one, by_id)
+        if isinstance(one, GivenNote)
+        else make_citation(one, by_id, statements[one.number], question)
+        for one in (known[number] for number in statements if number in known)
     )
-    return Cited(tuple(found), tuple(number for number in numbers if number not in known))
+    return Cited(tuple(found), tuple(number for number in statements if number not in known))
 
 
-def make_citation(passage: Passage, document: Document | None) -> Citation:
-    """The citation of a passage; checks its text against the document."""
+def _statement(answer: str, match: re.Match[str]) -> str:
+    """The sentence of an answer that a bracket belongs to: the one around it, or before it if that has ended."""
+    before = _CITATION.sub("", answer[max(0, match.start() - _MAX_STATEMENT) : match.start()]).rstrip()
+    spans = split_sentences(before)
+    last = before[slice(*spans[-1])] if spans else ""
+    return last if last.endswith((".", "!", "?")) else last + _TO_END.match(answer, match.end())[0]
+
+
+def make_citation(passage: Passage, documents: Mapping[str, Document], *asked: str) -> Citation:
+    """The citation of a passage; checks its text against the document.
+
+    Args:
+        documents: of the passage and its copies, by id.
+        asked: texts whose words choose the sentence; each later one chooses among equal ones.
+    """
+    document = documents.get(passage.document_id)
     check_place(document, passage.document_id, passage.spans)
     assert document is not None
     if chunk_text(document.text, passage.spans) != passage.text:
         raise InputError(
             f"{document.id}: passage at {list(passage.spans)}: the document has other text there; search again"
         )
-    start = passage.spans[0][0]
-    line, page = line_of(document.text, start), page_of(document, start)
-    return Citation(passage.number, passage.document_id, passage.spans, line, passage.text, page)
+    scores = [score_sentences(text, [passage], documents)[0] for text in (*asked, "")]
+    span = max(scores[0], key=lambda span: [some[span] for some in scores])
+    sentence = make_sentence(document, span, scores[0][span])
+    copies = copy_places(passage.copies, documents, sentence)
+    number, spans, missing = passage.number, passage.spans, left_out(document)
+    return Citation(number, document.id, spans, passage.text, sentence, copies=copies, left_out=missing)
 
 
 def cite_note(given: GivenNote, documents: Mapping[str, Document]) -> Citation:
@@ -109,8 +148,8 @@ def cite_note(given: GivenNote, documents: Mapping[str, Document]) -> Citation:
     text = check_given(given, documents)
     document_id, span = given.place
     document = documents[document_id]
-    line, page = line_of(document.text, span[0]), page_of(document, span[0])
-    return Citation(given.number, document_id, (span,), line, text, page, given.note.text)
+    sentence, missing = make_sentence(document, span), left_out(document)
+    return Citation(given.number, document_id, (span,), text, sentence, given.note.text, left_out=missing)
 
 
 def render(answer: str, cited: Cited, name: Callable[[Citation], str] = lambda citation: citation.place) -> str:

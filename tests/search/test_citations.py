@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.passages import corpus_of, count, documents, ranked, split_lines
 
-from qrag_jax.search.context.citations import Cited, cite, make_citation, render
+from qrag_jax.search.citations import Cited, cite, make_citation, render
 from qrag_jax.search.context.pack import Budget, fill_context
 from qrag_jax.types import Document, InputError
 
@@ -49,7 +49,7 @@ def test_what_a_citation_says():
 
 def test_several_spans():
     passage = replace(CONTEXT.passages[0], spans=((0, 3), (9, 14)), text="one\nthree")
-    assert make_citation(passage, TWO[0]).place == "a.txt:0-3,9-14"
+    assert make_citation(passage, {TWO[0].id: TWO[0]}).place == "a.txt:0-3,9-14"
 
 
 def test_rendering_shows_places_and_never_a_made_up_citation():
