@@ -46,7 +46,15 @@ texts
 
 
 def _run(args: argparse.Namespace) -> int:
-    from qrag_jax.cli.output import answer_to_json, excerpt, format_answer, format_cost, planned_to_json, say_planned
+    from qrag_jax.cli.output import (
+        answer_to_json,
+        excerpt,
+        format_answer,
+        format_cost,
+        planned_to_json,
+        say_converted,
+        say_planned,
+    )
     from qrag_jax.cli.terminal import say, write_json
     from qrag_jax.errors import UsageError
     from qrag_jax.index.options import AskOptions, SearchOptions
@@ -98,6 +106,7 @@ def _run(args: argparse.Namespace) -> int:
         else:
             parts = format_answer(answer, with_context=args.show_context)
             print("\n\n".join([excerpt(one.question, _MAX_SHOWN), *parts, ""] if many else parts), flush=True)
+            say_converted(answer.cited.citations or answer.given)
         _say_notes(answer, args.max_answer_tokens, picks=args.num_steps is not None)
         generation = answer.generation
         say(format_cost(answer.cost, generation is not None and generation.from_journal))
@@ -174,9 +183,10 @@ Answer a question from your own files, with citations.
 qrag finds passages and quotes the sentences that answer the question. With a language model (--llm_model, --llm), the
 model writes an answer from the passages and cites them.
 
-The output is the answer, then the cited passages, each with file:line and file:start-end. The cost goes to standard
-error. A citation appears only if its passage is in the file exactly; a number that the model made up is reported. A
-citation does not prove the answer: read the passage. If a model fails, the passages are printed and the exit code is 1.
+The output is the answer, then the cited passages, each with the file:line or file#page=N of the sentence that is cited
+and the file:start-end of the passage. The cost goes to standard error. A citation appears only if its passage is in the
+file exactly; a number that the model made up is reported. A citation does not prove the answer: read the passage. If a
+model fails, the passages are printed and the exit code is 1.
 
 --json gives one object: answer, quotes, citations, unknown_citations, context, cost, model, prompt_sha256.
 """,

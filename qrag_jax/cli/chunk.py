@@ -85,6 +85,8 @@ paths FILE ...             files (text, Markdown, PDF, HTML, DOCX, EPUB), folder
 . --splitter = sentencex   how to split text into sentences
 . --language L = en        language of the sentences, for example de or zh
 --json                     print one JSON object on each line
+--text                     print the text of one file as it is read, in whose lines and characters places are given, and
+                           cut nothing
 --html OUT.html            write a page that colours the chunks in the text; `--html article` is --html_part article
 --tree,--trees OUT.parquet  write the trees of all files, as .parquet or .arrow
 --vectors OUT.npy          for late: write the vectors, float32 [chunks, dim], in the order of the lines
@@ -114,6 +116,8 @@ def _run(args: argparse.Namespace) -> int:
         args.html, args.html_part = None, args.html
     with read_with(html=args.html_part):
         documents = read_files(args.paths, args.encoding, strict=args.strict)
+    if args.text:
+        return _print_text(documents)
     _check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
     _check_points(args, config, request.points)
     try:
@@ -233,6 +237,15 @@ def _check_outputs(documents: Sequence[Document], outputs: dict[str, str | None]
             raise UsageError(f"{flag} {path}: is {what}; name another file")
         _check_writable(flag, path)
         taken[real] = f"the output of {flag}"
+
+
+def _print_text(documents: Sequence[Document]) -> int:
+    from qrag_jax.cli.output import printable
+
+    if len(documents) > 1:
+        raise UsageError(f"--text: prints the text of one file, but there are {len(documents):,}; name one of them")
+    print(printable(documents[0].text))
+    return 0
 
 
 def _check_writable(flag: str, path: str) -> None:

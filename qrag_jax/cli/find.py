@@ -33,7 +33,7 @@ _MAX_SHOWN, _MAX_PICKED = 300, 100  # characters shown of a passage, and of a pi
 
 
 def _run(args: argparse.Namespace) -> int:
-    from qrag_jax.cli.output import excerpt, planned_to_json, say_planned
+    from qrag_jax.cli.output import excerpt, planned_to_json, say_converted, say_planned
     from qrag_jax.cli.terminal import say, write_json
     from qrag_jax.index.options import SearchOptions
     from qrag_jax.service.search import find_all, run_of
@@ -68,6 +68,7 @@ def _run(args: argparse.Namespace) -> int:
         shown = format_steps(found.hits) if run else format_hits(found.hits) or _nothing_found(found)
         head = excerpt(one.question, _MAX_PICKED if run else _MAX_SHOWN)
         print(f"{head}\n{shown}\n" if many else shown, flush=True)
+        say_converted(found.hits)
     return 0
 
 
@@ -196,12 +197,15 @@ You need no training. --retriever chooses the method:
   RUN      a retriever that you trained: it picks a sentence, reads it, and looks for the next one. It works only for
            questions like its training data. You can also give RUN before the paths
 
-The output is the --top_k best passages, best first, each with file:line and text. A run gives its picks in order of
-retrieval with their Q values, then the same picks in document order. --json adds character offsets, the best sentence
-of each passage, and the cost.
+The output is the --top_k best passages, best first, each with text and the file:line or file#page=N of the sentence
+that answers. A passage that stands in several places is shown once, with the other places. A run gives its picks in
+order of retrieval with their Q values, then the same picks in document order. --json adds character offsets, the best
+sentence of each passage, and the cost.
 """,
     details=f"""\
-In the JSON, `text` is characters `start` to `end` of the file, or the text of `spans`.
+In the JSON, `text` is characters `start` to `end` of the file, or the text of `spans`; `line` and `page` are those of
+`sentence`; `copies` has the other places of the same text; `left_out` counts what the reader of the file left out. Of a
+file that is not text (`converted`), lines and characters are those of its text: `qrag chunk FILE --text` prints it.
 
 {search_flags.QUESTIONS_HELP}""",
     examples="""\

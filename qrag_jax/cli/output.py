@@ -1,5 +1,6 @@
 """Passages, notes and answers as text and as JSON, as `qrag find` and `qrag ask` print them."""
 
+import shlex
 from collections.abc import Sequence
 from functools import partial
 
@@ -38,6 +39,14 @@ def told_to_json(told: Hit | Citation) -> dict[str, object]:
     """What hits and citations have in common as JSON fields: the sentence, copies and what is left out."""
     copies = [place_to_json(place) | {"start": place.start, "end": place.end} for place in told.copies]
     return {"sentence": sentence_to_json(told.sentence), "copies": copies, "left_out": dict(told.left_out)}
+
+
+def say_converted(told: Sequence[Hit | Citation]) -> None:
+    """Says on standard error how to see the text that lines of converted files count in, if a place needs it."""
+    places = [one.sentence.place for one in told]
+    converted = next((place for place in places if place.converted is not None and place.page is None), None)
+    if converted is not None:
+        say(f"lines of the text: `qrag chunk {shlex.quote(converted.document)} --text` prints this text")
 
 
 def format_copies(copies: Sequence[Place]) -> str:
@@ -155,7 +164,7 @@ def format_answer(answer: Answer, *, with_context: bool = False) -> list[str]:
         parts = ["\n".join(_quoted(answer, quote) for quote in answer.quotes)]
     elif answer.text is not None:
         said = render(answer.text.strip(), answer.cited, lambda citation: shown(citation.place))
-        parts = [_printable(said) or "(the model gave an empty answer)"]
+        parts = [printable(said) or "(the model gave an empty answer)"]
     if answer.cited.citations:
         parts.append(_listed("cited:", answer.cited.citations))
     elif answer.text is not None:
@@ -204,15 +213,15 @@ def _listed(head: str, citations: Sequence[Citation], *, whole: bool = False) ->
         lines.append(f"  [{citation.number}] {where}  ({shown(citation.place)})")
         if citation.note is not None:
             text = f"note: {citation.note}"
-            text = _printable(text) if whole else excerpt(text, _MAX_SHOWN)
+            text = printable(text) if whole else excerpt(text, _MAX_SHOWN)
         else:
-            text = _printable(citation.text) if whole else excerpt_with(citation.text, citation.sentence, _MAX_SHOWN)
+            text = printable(citation.text) if whole else excerpt_with(citation.text, citation.sentence, _MAX_SHOWN)
         lines += [f"      {part}" for part in text.split("\n")]
         lines += [f"      {format_copies(citation.copies)}"] if citation.copies else []
     return "\n".join(lines)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """A text of several lines without control characters, since a document or a model may have written it."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4).split("\n")
     return "\n".join(shown(line) for line in lines)

@@ -100,20 +100,27 @@ def passage_sentences(document: Document, spans: Sequence[Span]) -> list[Span]:
 def _lines_apart(text: str, unit: Span) -> Iterator[Span]:
     """A sentence in one piece, or the lines of a slide or a table without full stops, each alone.
 
-    A line ends such a piece if the next one does not begin in lower case, and it either leaves a third of the longest
-    line free or ends in a number like the next one. Lines of wrapped prose are full.
+    A line ends alone if the next one does not begin in lower case, and it leaves a third of the longest line free, or
+    ends in a number like the next one. Lines of wrapped prose are full. If most lines end alone, all of them do that
+    are not before lower case.
     """
     start, end = unit
     lines = text[start:end].splitlines(keepends=True)
     longest = max(map(len, lines), default=0)
-    place, begin = start, start
-    for line, following in pairwise([*lines, ""]):
+    may_end = [not following.lstrip()[:1].islower() for following in lines[1:]]
+    alone = [
+        may
+        and bool(len(line) < _FULL * longest or (_ENDS_IN_NUMBER.search(line) and _ENDS_IN_NUMBER.search(following)))
+        for may, (line, following) in zip(may_end, pairwise(lines), strict=True)
+    ]
+    ends = may_end if 2 * sum(alone) > sum(may_end) else alone
+    begin, place = start, start
+    for line, is_end in zip(lines, [*ends, True], strict=True):
         place += len(line)
-        after, is_row = following.lstrip(), _ENDS_IN_NUMBER.search(line) and _ENDS_IN_NUMBER.search(following)
-        ends = not after[:1].islower() and (is_row or len(line) < _FULL * longest)
-        if begin < place and (ends or not following):
-            yield begin, begin + len(text[begin:place].rstrip())
-            begin = place + len(following) - len(after)
+        if is_end and text[begin:place].strip():
+            piece = text[begin:place]
+            yield place - len(piece.lstrip()), begin + len(piece.rstrip())
+            begin = place
 
 
 def make_sentence(document: Document, span: Span, score: float = 0.0) -> Sentence:

@@ -56,7 +56,9 @@ def check_citations(citations):
         text = source(citation["file"])
         assert "\n".join(text[start:end] for start, end in citation["spans"]) == citation["text"]
         assert (citation["start"], citation["end"]) == (citation["spans"][0][0], citation["spans"][-1][1])
-        assert citation["line"] == text[: citation["start"]].count("\n") + 1
+        sentence = citation["sentence"]
+        assert text[sentence["start"] : sentence["end"]] == sentence["text"] and sentence["text"] in citation["text"]
+        assert citation["line"] == sentence["line"] == text[: sentence["start"]].count("\n") + 1
 
 
 SENTENCES = ("--strategy", "fixed", "--max_tokens", "11")
@@ -99,7 +101,8 @@ def test_json(ask, retriever):
     assert [citation["number"] for citation in answer["citations"]] == [n for n in (2, 1, 3) if n in numbers]
     assert answer["unknown_citations"] == [n for n in (2, 1, 3, 77) if n not in numbers]
     check_citations([*answer["citations"], *answer["context"]["passages"]])
-    assert set(answer["citations"][0]) == {"number", "file", "start", "end", "spans", "line", "text"}
+    own = {"number", "file", "start", "end", "spans", "line", "text"}
+    assert set(answer["citations"][0]) == own | {"sentence", "copies", "left_out"}
     assert answer["context"]["max_tokens"] == 2000 and 0 < answer["context"]["num_tokens"] <= 2000
     assert sorted(passage["rank"] for passage in answer["context"]["passages"]) == numbers
     assert (answer["num_chunks"], answer["retriever"]) == (5, retriever)

@@ -277,3 +277,13 @@ def test_a_bad_member_of_a_folder_is_left_out_and_refused_when_that_is_asked_for
     assert "docs/a.txt" in capsys.readouterr().out
     assert main(["chunk", "docs", "--strict"]) == 1
     assert "docs/b.txt: empty document; leave this file out" in capsys.readouterr().err
+
+
+def test_the_text_of_a_file_is_printed_as_it_is_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.md").write_bytes(b"# One\r\n\r\nTwo\x1b.\r\n")
+    assert main(["chunk", "a.md", "--text"]) == 0
+    assert capsys.readouterr().out == "# One\n\nTwo\ufffd.\n\n"
+    (tmp_path / "b.md").write_text("Three.")
+    assert main(["chunk", ".", "--text"]) == 2
+    assert "--text: prints the text of one file, but there are 2; name one of them" in capsys.readouterr().err

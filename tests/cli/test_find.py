@@ -72,7 +72,8 @@ def test_the_passages_are_those_of_the_method(find, encoder, retriever):
         text = text_of(passage["file"])
         assert passage["rank"] == rank and passage["spans"] == [[passage["start"], passage["end"]]]
         assert text[passage["start"] : passage["end"]] == passage["text"]
-        assert passage["line"] == text[: passage["start"]].count("\n") + 1
+        sentence = passage["sentence"]
+        assert passage["line"] == sentence["line"] == text[: sentence["start"]].count("\n") + 1
     assert (answer["cost"]["embedder_tokens"] > 0) == (retriever != "bm25")
     assert set(answer["cost"]["seconds"]) - {"embed"} == {"read", "load", "chunk", "search"}
 
@@ -81,7 +82,7 @@ def test_text(find):
     found = find("--retriever", "bm25", *SENTENCES, question="Whose garden, whose milk?")
     assert (found.code, found.err) == (0, "")
     assert found.out.splitlines() == [
-        " 1  notes/b.md:1",
+        " 1  notes/b.md:3",
         "    # Notes John travelled to the garden.",
         " 2  notes/diary.txt:1",
         "    Mary picked up the milk there.",

@@ -225,7 +225,7 @@ def test_json_of_a_markdown_file(run, tmp_path, monkeypatch, capsys):
     assert main(["find", run.folder, "a.md", QUESTION, "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert {tuple(step) for step in steps} == {
-        ("step", "file", "line", "start", "end", "text", "q_value", "position"),
+        ("step", "file", "line", "start", "end", "text", "q_value", "position", "sentence", "copies", "left_out"),
     }
     found = sorted((step["line"], step["text"], text[step["start"] : step["end"]]) for step in steps)
     assert found == [

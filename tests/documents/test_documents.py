@@ -377,6 +377,7 @@ def test_other_kinds_than_texts_are_read_with_their_pages_and_what_is_left_out(t
     assert (first.text, second.text) == ("One.\n\n\n\nThree.", "Some text.")
     assert first.metadata == {
         "path": str(tmp_path / "a.pdf"),
+        "converted": "pdf",
         "pages": (0, 6, 8),
         "left_out": {"pages without a character (pictures or blank)": 1},
     }
