@@ -27,7 +27,7 @@ _RANGE = re.compile(rf"({_NUMBER})(?:\s*[-\u2013]\s*({_NUMBER}))?", re.ASCII)
 _LONGEST_RANGE = 100
 _MAX_MEANT, _TIMES_MEANT = 99, 10
 _MAX_STATEMENT = 500  # characters of an answer that are looked at before and after a bracket
-_TO_END = re.compile(rf"[^.!?\n]{{0,{_MAX_STATEMENT}}}")
+_END = re.compile(r"[.!?\n]")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ def _statement(answer: str, match: re.Match[str]) -> str:
     before = _CITATION.sub("", answer[max(0, match.start() - _MAX_STATEMENT) : match.start()]).rstrip()
     spans = split_sentences(before)
     last = before[slice(*spans[-1])] if spans else ""
-    return last if last.endswith((".", "!", "?")) else last + _TO_END.match(answer, match.end())[0]
+    after = answer[match.end() : match.end() + _MAX_STATEMENT]
+    return last if last.endswith((".", "!", "?")) else last + _END.split(after, maxsplit=1)[0]
 
 
 def make_citation(passage: Passage, documents: Mapping[str, Document], *asked: str) -> Citation:
