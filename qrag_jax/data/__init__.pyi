@@ -1,5 +1,6 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
+from .corpora.file_questions import read_files as read_files
 from .corpora.study_task import StudyQuestion as StudyQuestion
 from .corpora.study_task import StudyTask as StudyTask
 from .questions.examples import read_examples as read_examples
