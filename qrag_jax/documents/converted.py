@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 # Kinds of content that readers leave out on purpose, so `strict` does not refuse them.
-EXPECTED = frozenset({"words of navigation", "hidden words", "pictures"})
+EXPECTED = frozenset(
+    {"words of navigation", "hidden words", "pictures", "embedded media", "words outside of the article"}
+)
 
 _UNWANTED = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _LONE = re.compile("[\ud800-\udfff]")

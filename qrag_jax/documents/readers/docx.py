@@ -46,4 +46,4 @@ def _load(_: ReadOptions) -> Callable[[bytes], Converted]:
     return read_docx
 
 
-KIND = FileKind((".docx",), "a DOCX document", ("mammoth", "markdownify"), _load, member=_MAIN.encode())
+KIND = FileKind((".docx",), "a DOCX document", ("mammoth", "lxml"), _load, member=_MAIN.encode())

@@ -74,4 +74,4 @@ def _load(_: ReadOptions) -> Callable[[bytes], Converted]:
     return read_epub
 
 
-KIND = FileKind((".epub",), "an EPUB book", ("markdownify",), _load, member=_CONTAINER.encode())
+KIND = FileKind((".epub",), "an EPUB book", ("lxml",), _load, member=_CONTAINER.encode())

@@ -2,7 +2,6 @@
 
 import codecs
 import re
-from collections import Counter
 from collections.abc import Callable
 
 from qrag_jax.documents.converted import Converted, ReadOptions
@@ -15,43 +14,56 @@ _MAY_DECLARE = 4096  # first bytes, in which a page may declare its encoding
 # Browsers read these encodings as their supersets.
 _AS_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030",
                 "shift_jis": "cp932", "euc_kr": "cp949"}  # fmt: skip
+_DEFAULT = ReadOptions()
+# Elements of which only the words are kept.
+_PLAIN = (
+    "abbr", "b", "cite", "code", "del", "em", "font", "i", "ins", "kbd", "mark", "q", "s", "samp", "small", "span",
+    "strong", "sub", "sup", "tt", "u", "var",
+)  # fmt: skip
 _MAX_WRONG = 1 / 1000  # of the characters of a page may be wrong, as some on the web are
-_LEAST_KEPT = 0.6
-_WORD = re.compile(r"\w+")
 
 
-def read_html(raw: bytes, encoding: str = "utf-8") -> Converted:
-    """The text of a page: its main part, or everything except marked navigation if that part misses too much.
-
-    Only words outside of links count. The main part is not taken if it has less than `_LEAST_KEPT` of them.
+def read_html(raw: bytes, options: ReadOptions = _DEFAULT) -> Converted:
+    """The text of a page below its title: all that a browser shows but navigation, or its main part if that is asked.
 
     Args:
-        encoding: of a page that does not declare its own.
+        options: `encoding` is that of a page that does not declare its own.
     """
-    import trafilatura
+    from qrag_jax.documents.readers.html_as_markdown import Page, markdown, page_markdown, with_title
+    from qrag_jax.documents.readers.html_writer import count_words
 
-    from qrag_jax.documents.readers.html_as_markdown import PLAIN, content_markdown, markdown
-
-    page, num_wrong = decoded(raw, encoding)
-    # `[^<>]`: otherwise each unclosed tag would be searched to the end of the page.
-    unmarked = re.sub(rf"</?(?:{'|'.join(PLAIN)})(?:\s[^<>]*)?>", "", page, flags=re.IGNORECASE)
-    content = content_markdown(page) or markdown(page)
-    # As HTML: its own Markdown has backslashes in names, and marks text as code that is not.
-    found = trafilatura.extract(unmarked, output_format="html", include_comments=False, favor_recall=True)
-    main = markdown(found or "")
-    wanted, kept = _words(content_markdown(page, with_links=False)), _words(main)
-    is_main = (wanted & kept).total() >= _LEAST_KEPT * wanted.total() and kept
-    text = main if is_main else content
-    if not text.strip():
+    html, num_wrong = decoded(raw, options.encoding)
+    page = page_markdown(html)
+    left_out = page.left_out
+    if options.html == "article":
+        article = markdown(_article(html))
+        left_out["words outside of the article"] = max(0, count_words(page.text) - count_words(article))
+        page = Page(article, page.title)
+    if not page.text:
         raise InputError(
             "an HTML page without text (scripts may create it in a browser, but none is run here); save the text "
             "that you see there"
         )
-    return Converted(text, left_out={"undecodable characters": num_wrong} if num_wrong else {})
+    left_out["undecodable characters"] = num_wrong
+    return Converted(with_title(page), left_out=+left_out)
 
 
-def _words(text: str) -> Counter[str]:
-    return Counter(_WORD.findall(text.lower()))
+def _article(html: str) -> str:
+    """The main part of a page."""
+    import trafilatura
+    from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
+
+    from qrag_jax.documents.readers.html_as_markdown import parse
+    from qrag_jax.documents.readers.html_elements import raise_all
+
+    root = parse(html)
+    if root is None:
+        return ""
+    raise_all(root)
+    etree.strip_tags(root, *_PLAIN)
+    # As HTML: its own Markdown has backslashes in names, and marks text as code that is not.
+    text = etree.tostring(root, encoding="unicode", method="html")
+    return trafilatura.extract(text, output_format="html", include_comments=False, favor_recall=True) or ""
 
 
 def decoded(raw: bytes, encoding: str = "utf-8") -> tuple[str, int]:
@@ -89,9 +101,10 @@ def _load(options: ReadOptions) -> Callable[[bytes], Converted]:
 
     import qrag_jax.documents.readers.html_as_markdown  # noqa: F401
 
-    return lambda raw: read_html(raw, options.encoding)
+    return lambda raw: read_html(raw, options)
 
 
 KIND = FileKind(
-    (".html", ".htm", ".xhtml"), "an HTML page", ("trafilatura", "markdownify"), _load, looks_like_text=True
-)
+    (".html", ".htm", ".xhtml"), "an HTML page", ("trafilatura", "lxml"), _load, looks_like_text=True, version=2,
+    uses=("html",),
+)  # fmt: skip

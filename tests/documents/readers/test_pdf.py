@@ -131,7 +131,7 @@ def test_xml_is_counted_before_it_is_parsed(monkeypatch):
         read_docx(tiny_docx(paragraph("Some text.") * 200))
 
 
-pytest.importorskip("markdownify")
+pytest.importorskip("lxml")
 
 from qrag_jax.documents.readers.epub import read_epub  # noqa: E402
 
