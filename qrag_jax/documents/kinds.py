@@ -43,7 +43,6 @@ _SIGNS = (
 _ARCHIVES = (
     (b"xl/workbook.xml", "a spreadsheet (XLSX)", "save its sheets as .txt or .csv and name them"),
     (b"ppt/presentation.xml", "slides (PPTX)", "save them as PDF"),
-    (b"content.xml", "an OpenDocument file", "save it as .docx or PDF"),
     (b"META-INF/MANIFEST.MF", "a Java archive", "leave it out"),
 )
 
@@ -186,7 +185,7 @@ def _told_by_bytes(raw: bytes, wanted: str | None) -> tuple[str, str, str]:
 def _told_by_members(raw: bytes) -> tuple[str, str, str]:
     """As `_told_by_bytes`. Only searches for names, because a directory may have millions of entries."""
     if _ZIP_END not in raw[-_MAY_END:]:
-        return "", "an incomplete zip archive (DOCX and EPUB are zip archives)", "get the file again"
+        return "", "an incomplete zip archive (DOCX, ODT and EPUB are zip archives)", "get the file again"
     for name in FILE_READERS:
         if (member := _kind(name).member) is not None and member in raw:
             return name, "", ""

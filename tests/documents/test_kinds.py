@@ -19,6 +19,7 @@ def archive(*members):
 
 
 PDF, DOCX, EPUB = b"%PDF-1.4 ...", archive("word/document.xml"), archive("mimetype", "META-INF/container.xml")
+ODT = archive("mimetype", "content.xml")
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,8 @@ PDF, DOCX, EPUB = b"%PDF-1.4 ...", archive("word/document.xml"), archive("mimety
         ("report", DOCX, "docx"),
         ("a.docx", DOCX, "docx"),
         ("a.epub", EPUB, "epub"),
+        ("a.odt", ODT, "odt"),
+        ("report", ODT, "odt"),
     ],
 )
 def test_kinds(name, raw, kind):
@@ -60,10 +63,9 @@ def test_kinds(name, raw, kind):
         (
             "a.docx",
             DOCX[:-30],
-            "a.docx: an incomplete zip archive .DOCX and EPUB are zip archives., .*; get the file again",
+            "a.docx: an incomplete zip archive .DOCX, ODT and EPUB are zip archives., .*; get the file again",
         ),
         ("a.xlsx", archive("xl/workbook.xml"), "a spreadsheet .XLSX., which cannot be read; save its sheets"),
-        ("a.odt", archive("content.xml"), "an OpenDocument file, which cannot be read; save it as .docx or PDF"),
         (
             "a.doc",
             b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
@@ -78,7 +80,7 @@ def test_other_kinds_are_named_with_what_to_do(name, raw, message):
 
 
 def test_what_converts_is_not_imported_where_texts_are_read():
-    code = "import sys, qrag_jax.documents.read as _; print({'lxml', 'pypdfium2', 'mammoth'} & set(sys.modules))"
+    code = "import sys, qrag_jax.documents.read as _; print({'lxml', 'pypdfium2', 'trafilatura'} & set(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert ended.stdout == "set()\n", ended.stderr
 

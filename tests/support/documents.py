@@ -1,4 +1,4 @@
-"""PDF, DOCX and EPUB files made by hand: as small as readers take them."""
+"""PDF, DOCX, ODT and EPUB files made by hand: as small as readers take them."""
 
 import io
 import zipfile
@@ -12,6 +12,7 @@ _NAMES = {
     "wp": "http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing",
     "pic": "http://schemas.openxmlformats.org/drawingml/2006/picture",
 }
+_OASIS = "urn:oasis:names:tc:opendocument:xmlns"
 _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
 _IMAGE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/image"
 _CONTAINER = "urn:oasis:names:tc:opendocument:xmlns:container"
@@ -114,6 +115,31 @@ def tiny_docx(body: str, others: Mapping[str, str | bytes] | None = None) -> byt
         "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">{types}</Types>',
         "_rels/.rels": relationships(f'<Relationship Id="r1" Type="{_OFFICE}" Target="word/document.xml"/>'),
         "word/document.xml": f"<w:document {names}><w:body>{body}</w:body></w:document>",
+    }
+    return tiny_zip(members | dict(others or {}))
+
+
+def tiny_odt(
+    body: str, styles: str = "", others: Mapping[str, str | bytes] | None = None, kind: str = "text", pages: str = ""
+) -> bytes:
+    """An OpenDocument file.
+
+    Args:
+        body: inside of `office:text`, or of `office:KIND`.
+        styles: inside of the automatic styles.
+        pages: inside of the only master page.
+    """
+    names = " ".join(f'xmlns:{name}="{_OASIS}:{name}:1.0"' for name in ("office", "text", "table", "style", "form"))
+    names += f' xmlns:draw="{_OASIS}:drawing:1.0" xmlns:svg="{_OASIS}:svg-compatible:1.0"'
+    names += ' xmlns:xlink="http://www.w3.org/1999/xlink" xmlns:dc="http://purl.org/dc/elements/1.1/"'
+    content = f"<office:automatic-styles>{styles}</office:automatic-styles>"
+    content += f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"
+    page = f'<office:master-styles><style:master-page style:name="S">{pages}</style:master-page></office:master-styles>'
+    members = {
+        "mimetype": f"application/vnd.oasis.opendocument.{kind}",
+        "content.xml": f"<office:document-content {names}>{content}</office:document-content>",
+        "styles.xml": f"<office:document-styles {names}>{page}</office:document-styles>",
+        "META-INF/manifest.xml": "<manifest/>",
     }
     return tiny_zip(members | dict(others or {}))
 

@@ -1,49 +1,34 @@
-"""The text of a DOCX document; headings, lists and tables come from its styles."""
+"""DOCX documents: headings, lists, tables, notes, boxes, charts and equations as Markdown."""
 
-import re
 from collections.abc import Callable
-from io import BytesIO
 
-from qrag_jax.documents.converted import Converted, ReadOptions
+from qrag_jax.documents.converted import Converted, ReadOptions, cleaned
 from qrag_jax.documents.kinds import FileKind
-from qrag_jax.documents.readers.zip_archive import MAX_XML_BYTES, Archive
 from qrag_jax.types import InputError
 
-_MAIN = "word/document.xml"
-_EQUATION = re.compile(rb"<(?:\w+:)?oMath[\s>]")
-_TITLES = "p[style-name='Title'] => h1:fresh\np[style-name='Subtitle'] => p:fresh"
 
+def read_docx(raw: bytes, comments: bool = False) -> Converted:
+    """The text of a DOCX document; its headers and footers stand once at the end.
 
-def read_docx(raw: bytes) -> Converted:
-    """The text of a DOCX document, without headers, footers, comments, pictures and equations."""
-    import mammoth
+    Deleted and hidden text, pictures and embedded files are left out.
 
-    from qrag_jax.documents.readers.html_as_markdown import markdown
+    Args:
+        comments: keep the remarks of reviewers.
+    """
+    from qrag_jax.documents.readers.docx_body import Body
+    from qrag_jax.documents.readers.office import joined
 
-    archive = Archive(raw)
-    parts = {name for name in archive.names() if name.endswith((".xml", ".rels")) and "/theme/" not in name}
-    size = sum(archive.size(name) for name in parts)
-    if size > MAX_XML_BYTES:
-        raise InputError(
-            f"{len(raw):,} bytes contain {size:,} bytes of XML, more than the {MAX_XML_BYTES:,} that are read; split "
-            "the document"
-        )
-    num_equations = len(_EQUATION.findall(archive.read_xml(_MAIN)))
-    for name in parts - {_MAIN}:
-        archive.read_xml(name)
-    found = mammoth.convert_to_html(BytesIO(raw), style_map=_TITLES, convert_image=lambda image: [])
-    text = markdown(found.value)
+    body = Body(raw, comments)
+    text = cleaned(joined(body.blocks()))
     if not text.strip():
-        raise InputError("a DOCX document without text (only pictures or equations); leave it out")
-    return Converted(text, left_out={"equations": num_equations} if num_equations else {})
+        raise InputError("a DOCX document without text (only pictures or empty paragraphs); leave it out")
+    return Converted(text, left_out=dict(+body.left_out))
 
 
-def _load(_: ReadOptions) -> Callable[[bytes], Converted]:
-    import mammoth  # noqa: F401
+def _load(options: ReadOptions) -> Callable[[bytes], Converted]:
+    import qrag_jax.documents.readers.docx_body  # noqa: F401
 
-    import qrag_jax.documents.readers.html_as_markdown  # noqa: F401
-
-    return read_docx
+    return lambda raw: read_docx(raw, options.comments)
 
 
-KIND = FileKind((".docx",), "a DOCX document", ("mammoth", "lxml"), _load, member=_MAIN.encode())
+KIND = FileKind((".docx",), "a DOCX document", ("lxml",), _load, member=b"word/document", version=2, uses=("comments",))
