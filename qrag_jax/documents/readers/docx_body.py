@@ -223,7 +223,7 @@ class Body:
         hidden = look.is_hidden if vanish is None else vanish.get(f"{W}val") not in ("0", "false", "off")
         fonts = properties.get(f"{W}rFonts")
         state.hidden = bool(state.look.is_hidden if hidden is None else hidden)
-        state.script = _SCRIPTS.get(look.script if raised is None else raised.get(f"{W}val"), "")
+        state.script = _SCRIPTS.get((look.script if raised is None else raised.get(f"{W}val")) or "", "")
         state.font = "" if fonts is None else fonts.get(f"{W}ascii", "")
         self._walk(run)
         state.hidden, state.script = False, ""

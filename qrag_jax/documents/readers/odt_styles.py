@@ -59,7 +59,7 @@ class Styles:
         while name not in seen and (style := self._styles.get(name)) is not None:
             seen.add(name)
             own = _look_of(style)
-            found = Look(*(inherited if one is None else one for one, inherited in zip(found, own, strict=True)))
+            found = own._replace(**{key: one for key, one in found._asdict().items() if one is not None})
             name = attribute(style, "style:parent-style-name")
         return found
 
