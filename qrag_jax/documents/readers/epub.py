@@ -6,7 +6,6 @@ from xml.etree import ElementTree
 
 from qrag_jax.documents.converted import Converted, ReadOptions
 from qrag_jax.documents.kinds import FileKind
-from qrag_jax.documents.readers.html import decoded
 from qrag_jax.documents.readers.zip_archive import Archive, member_name
 from qrag_jax.types import InputError
 
@@ -18,6 +17,7 @@ _ANY = "{*}"  # name space
 def read_epub(raw: bytes) -> Converted:
     """The text of an EPUB book, without its table of contents."""
     from qrag_jax.documents.readers.html_as_markdown import markdown
+    from qrag_jax.documents.readers.html_encoding import decoded
 
     archive = Archive(raw)
     chapters = _spine(archive)
@@ -69,9 +69,10 @@ def _xml(archive: Archive, name: str) -> ElementTree.Element:
 
 
 def _load(_: ReadOptions) -> Callable[[bytes], Converted]:
-    import qrag_jax.documents.readers.html_as_markdown  # noqa: F401
+    import qrag_jax.documents.readers.html_as_markdown
+    import qrag_jax.documents.readers.html_encoding  # noqa: F401
 
     return read_epub
 
 
-KIND = FileKind((".epub",), "an EPUB book", ("lxml",), _load, member=_CONTAINER.encode())
+KIND = FileKind((".epub",), "an EPUB book", ("lxml", "webencodings", "chardet"), _load, member=_CONTAINER.encode())
