@@ -137,6 +137,13 @@ FILE_READERS: Registry[Any] = Registry(
         Entry("docx", "qrag_jax.documents.readers.docx:KIND", "headings, lists, tables and notes, by their styles"),
         Entry("odt", "qrag_jax.documents.readers.odt:KIND", "headings, lists, tables and notes, by their styles"),
         Entry("epub", "qrag_jax.documents.readers.epub:KIND", "chapters in reading order"),
+        Entry("eml", "qrag_jax.documents.readers.mail:KIND", "subject, sender, date and the text, once"),
+        Entry("ipynb", "qrag_jax.documents.readers.notebook:KIND", "Markdown and code cells in order"),
+        Entry("srt", "qrag_jax.documents.readers.subtitles:KIND", "cues joined to sentences, with times"),
+        Entry("csv", "qrag_jax.documents.readers.table:KIND", "each row a paragraph of `head: value` lines"),
+        Entry("tsv", "qrag_jax.documents.readers.table:TABS", "as csv, with tabs between the cells"),
+        Entry("json", "qrag_jax.documents.readers.json_records:KIND", "`name: value` lines of all or the named fields"),
+        Entry("jsonl", "qrag_jax.documents.readers.json_records:LINES", "as json, each line a paragraph"),
     ),
 )
 

@@ -30,7 +30,7 @@ from qrag_jax.chunking.text.sentences import BLANK_LINE, split_sentences
 from qrag_jax.chunking.text.spans import cut_text, strip_span
 from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span
 
-_MARKDOWN_SUFFIXES = (".md", ".markdown")  # of documents in which an indented block is code
+_MARKDOWN_SUFFIXES = (".md", ".markdown", ".mdown", ".mkd", ".mdx")  # of documents in which an indented block is code
 _MAX_CODE = 1_000  # characters; encoders read about this many, and cut off the rest
 _ITEM_MARK = re.compile(r"[ \t>]*(?:[-+*]|\d+[.)])")
 _LINE = r"(?<![^\r\n])"  # start of a line; ^ ignores carriage returns

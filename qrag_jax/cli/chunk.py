@@ -79,7 +79,7 @@ paths FILE ...             files (text, Markdown, PDF, HTML, DOCX, EPUB), folder
 --min_tokens N             join chunks smaller than N tokens, within the limit (default: join none)
 --config_path X.yaml       YAML file with parameters of the strategies
 --set key=value+           set one parameter, for example linkage.lambda_=0.3; may be repeated
---model --encoding --strict --follow_links --max_input_gb
+--model --exclude --no_ignore --encoding --strict --follow_links --max_input_gb
 . --html_part PART      of HTML files: page (all visible text) or article (only the main part) (default: page)
 --comments --outputs --fields
 . --splitter = sentencex   how to split text into sentences

@@ -42,6 +42,8 @@ texts PATHS... QUESTION ...  files, folders or one index, then the question
 . --comments            read the comments of DOCX, ODT and PDF files too
 . --outputs             read the outputs of notebooks too
 . --fields P,...        of JSON files: read only these fields, for example title,body
+--exclude PATTERN+      leave out files and folders whose names match, for example 'drafts/'; may be repeated
+. --no_ignore           read hidden files and folders too, node_modules, and what a .gitignore names
 . --follow_links        follow symbolic links inside folders; a link may lead anywhere
 . --max_input_gb GB     read at most GB gigabytes for each file and for all documents together, after decompression
                         (default: 4)

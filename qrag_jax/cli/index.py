@@ -104,7 +104,7 @@ paths [PATHS ...]     files or folders
 --verify              info: check every document against its hash
 . --encoding E        text encoding of the files (default: as in the index; utf-8 for new files)
 . --strict            build, add: stop at a file that cannot be read, or only in part
---follow_links --max_input_gb
+--exclude --no_ignore --follow_links --max_input_gb
 --html_part,--html --comments --outputs --fields
 --json
 {llm_flags.READERS}"""

@@ -24,7 +24,7 @@ from qrag_jax.types import InputError, UsageError
 
 # Arguments of `read_with` -> destinations of their flags; a flag that is not given changes nothing.
 _READING = {"max_bytes": "max_input_gb", "html": "html_part"} | {
-    name: name for name in ("follow_links", "comments", "outputs", "fields")
+    name: name for name in ("follow_links", "exclude", "no_ignore", "comments", "outputs", "fields")
 }
 _EXIT_BROKEN_PIPE = 141  # what a shell reports for a process that died of SIGPIPE
 

@@ -19,7 +19,10 @@ CUTTING = """\
 . --points --tagger --sizes
 --model M        encoder: minilm, a folder or a hub id (default: minilm; not with a run)
 """
-CHOICE = "--only --encoding --strict --follow_links --max_input_gb --html_part,--html --comments --outputs --fields\n"
+CHOICE = """\
+--only --exclude --no_ignore --encoding --strict --follow_links --max_input_gb
+--html_part,--html --comments --outputs --fields
+"""
 _REASONS = {
     "strategy": "a run reads sentences",
     "model": "a run uses the encoder that it was trained with",

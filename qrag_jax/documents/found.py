@@ -10,15 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
-from pathlib import Path
+from pathlib import Path, PurePath
+from unicodedata import normalize
 
 from qrag_jax.documents.converted import several
-from qrag_jax.documents.kinds import INSTALL, kind_by_suffix, read_suffixes
+from qrag_jax.documents.kinds import INSTALL, TEXT_NAMES, kind_by_suffix, read_suffixes, suffixes_by_fields
+from qrag_jax.documents.left_aside import EXCLUDED, LeftAside
 from qrag_jax.files.reading import reading
 from qrag_jax.types import Arg, InputError, InputWarning, UsageError
 
 _MAX_SHOWN = 3  # names in a message
 _FOLLOW_LINKS = Arg("follow_links", True, python="qrag_jax.files.reading.read_with(follow_links=True)")
+
+_NO_IGNORE = Arg("no_ignore", True, python="qrag_jax.files.reading.read_with(no_ignore=True)")
 
 
 def files_below(folder: Path, suffixes: tuple[str, ...], skipped: list[Path]) -> list[Path]:
@@ -35,17 +39,26 @@ def files_below(folder: Path, suffixes: tuple[str, ...], skipped: list[Path]) ->
             f"cannot be read ({error.strerror}); change its permissions or leave it out", file=error.filename
         )
 
-    wanted = (path for path in all_below(folder, skipped, refuse) if path.name.lower().endswith(suffixes))
+    wanted = (path for path in all_below(folder, skipped, refuse, _is_hidden) if path.name.lower().endswith(suffixes))
     return sorted((path for path in wanted if may_read(path, skipped)), key=lambda file: file.parts)
 
 
-def all_below(folder: Path, skipped: list[Path], unreadable: Callable[[OSError], object]) -> Iterator[Path]:
+def _is_hidden(path: Path, is_folder: bool) -> bool:
+    return path.name.startswith(".")
+
+
+def all_below(
+    folder: Path,
+    skipped: list[Path],
+    unreadable: Callable[[OSError], object],
+    left_out: Callable[[Path, bool], bool],
+) -> Iterator[Path]:
     """Everything in a folder and below that is not a folder, links included; each folder is entered once.
 
     Args:
-        folder: names in it that start with a dot are left out.
         skipped: links to folders that were not followed are added to this list.
         unreadable: called for a folder that cannot be read.
+        left_out: (path, whether it is a folder) -> whether it is left out.
     """
     entered: set[tuple[int, int]] = set()
     for root, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
@@ -54,8 +67,9 @@ def all_below(folder: Path, skipped: list[Path], unreadable: Callable[[OSError],
             folders.clear()
             continue
         entered.add((status.st_dev, status.st_ino))
-        folders[:] = [name for name in sorted(folders) if name[0] != "." and may_read(Path(root, name), skipped)]
-        yield from (Path(root, name) for name in sorted(names) if name[0] != ".")
+        below = [Path(root, name) for name in sorted(folders)]
+        folders[:] = [path.name for path in below if not left_out(path, True) and may_read(path, skipped)]
+        yield from (path for name in sorted(names) if not left_out(path := Path(root, name), False))
 
 
 def may_read(path: Path, skipped: list[Path]) -> bool:
@@ -137,6 +151,7 @@ class Found:
         others: number of files of other types in the folders, by their suffix in lower case.
         links: in folders, which were not followed.
         lossy: files that were read in part.
+        left_aside: number of files and folders in the folders that were not looked at, by the reason.
     """
 
     files: tuple[DocumentFile, ...]
@@ -144,16 +159,21 @@ class Found:
     others: Mapping[str, int] = field(default_factory=dict)
     links: tuple[Path, ...] = ()
     lossy: tuple[ReadInPart, ...] = ()
+    left_aside: Mapping[str, int] = field(default_factory=dict)
 
 
-def find_files(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> Found:
-    """Finds the files of paths and folders; opens none of them.
+def find_files(paths: str | os.PathLike | Iterable[str | os.PathLike], exclude: Sequence[str] = ()) -> Found:
+    """Finds the files of paths and folders; opens none of them but `.gitignore`.
 
-    A folder gives its text files (.txt, .md), and with the extra `documents` also .pdf, .html, .htm, .xhtml, .docx and
-    .epub, including those of its subfolders, sorted by path. Names that start with a dot are skipped, and so are links
-    unless `files.reading.read_with(follow_links=True)` is active. A path that you name is taken with any suffix, also a
-    link. "-" is standard input ("./-" is a file of that name). A file that is reached twice (by a link, or named next
-    to its folder) is taken once.
+    A folder gives the files of all types that docs/how_to/read_documents.md lists, including those of its subfolders,
+    sorted by path. Left out are hidden names, folders of tools (`node_modules`, virtual environments) and what a
+    `.gitignore` in the folder names, unless `files.reading.read_with(no_ignore=True)` is active; and links, unless
+    `read_with(follow_links=True)` is. A path that you name is taken with any suffix, also a link. "-" is standard input
+    ("./-" is a file of that name). A file that is reached twice (by a link, or named next to its folder) is taken once.
+
+    Args:
+        exclude: patterns, as in `Only`, of files and folders to leave out, besides those of `read_with`. A pattern that
+            ends in `/` matches only folders.
 
     Raises:
         UsageError: a path is blank, does not exist, or is neither a file nor a folder.
@@ -164,16 +184,50 @@ def find_files(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> Found:
     skipped: list[Skipped] = []
     links: list[Path] = []
     others: Counter[str] = Counter()
+    patterns = (*exclude, *reading().exclude)
+    aside = Counter({EXCLUDED: 0} if patterns else {})
+    excludes = _excludes(patterns)
     is_named = {os.path.realpath(path) for path in paths if path != STDIN and os.path.isfile(path)}
     for path in paths:
         if path == STDIN:
             files.setdefault(STDIN, DocumentFile(STDIN, None, True))
             continue
-        for member in [Path(path)] if os.path.isfile(path) else _members(Path(path), skipped, others, links):
+        if os.path.isfile(path):
+            members = [] if is_excluded(path, excludes) else [Path(path)]
+            aside.update([EXCLUDED] * (not members))
+        else:
+            members = _members(
+                Path(path), skipped, others, links, LeftAside(Path(path), excludes, read_suffixes(), aside)
+            )
+        for member in members:
             real = os.path.realpath(member)
             name = f"./{member}" if str(member) == STDIN else str(member)
             files.setdefault(real, DocumentFile(name, member, real in is_named))
-    return Found(tuple(files.values()), tuple(skipped), dict(others.most_common()), tuple(links))
+    return Found(
+        tuple(files.values()),
+        tuple(skipped),
+        dict(others.most_common()),
+        tuple(links),
+        left_aside=dict(aside.most_common()),
+    )
+
+
+def _excludes(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Path -> whether one of the patterns matches it. Accents match in either form of Unicode."""
+    if not patterns:
+        return lambda name: False
+    only = Only([normalize("NFC", pattern) for pattern in patterns])
+    return lambda name: only.takes(normalize("NFC", name))
+
+
+def is_excluded(name: str, excludes: Callable[[str], bool] | None = None) -> bool:
+    """True if the user's excludes match a file or a folder that it is in.
+
+    Args:
+        excludes: path -> whether it is excluded itself; None is by the patterns of `read_with`.
+    """
+    takes = excludes or _excludes(reading().exclude)
+    return takes(name) or any(takes(str(one)) or takes(f"{one}/") for one in PurePath(name).parents)
 
 
 def named_paths(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
@@ -184,7 +238,9 @@ def named_paths(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[
     return named
 
 
-def _members(folder: Path, skipped: list[Skipped], others: Counter[str], links: list[Path]) -> list[Path]:
+def _members(
+    folder: Path, skipped: list[Skipped], others: Counter[str], links: list[Path], aside: LeftAside
+) -> list[Path]:
     """Files of a folder, sorted; see `find_files`."""
     if not os.path.exists(folder):
         raise UsageError("no such file or folder; check the path", file=folder)
@@ -198,8 +254,8 @@ def _members(folder: Path, skipped: list[Skipped], others: Counter[str], links: 
         skipped.append(Skipped(str(error.filename), reason))
 
     suffixes, wanted = read_suffixes(), []
-    for path in all_below(folder, links, unreadable):
-        if path.suffix.lower() not in suffixes:
+    for path in all_below(folder, links, unreadable, aside.takes):
+        if path.suffix.lower() not in suffixes and path.name.lower() not in TEXT_NAMES:
             others[path.suffix.lower()] += 1
         elif may_read(path, links):
             wanted.append(path)
@@ -219,8 +275,21 @@ def warn_of_found(found: Found) -> None:
     if found.others:
         number = several(sum(found.others.values()), "file")
         said += ["; ", f"did not read {number} of other types ({of_types(found)})"]
+    said += _of_left_aside(found.left_aside)
     if said:
         warnings.warn(InputWarning(tuple(said[1:])), stacklevel=3)
+
+
+def _of_left_aside(numbers: Mapping[str, int]) -> list[str | Arg]:
+    """Numbers of files and folders that were not looked at, after a mark."""
+    said: list[str | Arg] = []
+    if EXCLUDED in numbers:
+        said += ["; ", f"excluded {numbers[EXCLUDED]:,} files and folders"]
+    if by_default := {reason: number for reason, number in numbers.items() if reason != EXCLUDED}:
+        said += ["; ", f"passed over {several(sum(by_default.values()), 'name')} in folders ("]
+        said += [", ".join(f"{number:,} {reason}" for reason, number in by_default.items()), "; ", _NO_IGNORE]
+        said += [" reads them)"]
+    return said
 
 
 def counted(kinds: Mapping[str, int]) -> str:
@@ -242,7 +311,13 @@ def of_types(found: Found) -> str:
     """Numbers of files by suffix, the most frequent first, and how to read some of them."""
     text = _first(f"{number} {end or 'without an ending'}" for end, number in found.others.items())
     unread = set(kind_by_suffix()).difference(read_suffixes())
-    return f"{text}: {INSTALL} reads {', '.join(sorted(unread))}" if found.others.keys() & unread else text
+    by_fields = unread & suffixes_by_fields()
+    if found.others.keys() & by_fields:
+        text += (
+            f"; to read {', '.join(sorted(found.others.keys() & by_fields))}, name fields of their records or the files"
+        )
+    uninstalled = unread - by_fields
+    return f"{text}: {INSTALL} reads {', '.join(sorted(uninstalled))}" if found.others.keys() & uninstalled else text
 
 
 def _first(names: Iterable[str], between: str = ", ") -> str:
@@ -290,5 +365,9 @@ class Only:
         taken = set(self.of_names([file.id for file in found.files]))
         files = tuple(file for file in found.files if file.id in taken)
         return replace(
-            found, files=files, skipped=tuple(file for file in found.skipped if self.takes(file.id)), others={}
+            found,
+            files=files,
+            skipped=tuple(file for file in found.skipped if self.takes(file.id)),
+            others={},
+            left_aside={},
         )

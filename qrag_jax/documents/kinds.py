@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -9,11 +10,24 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from qrag_jax.documents.converted import Converted, ReadOptions
+from qrag_jax.files.reading import reading
 from qrag_jax.names import FILE_READERS
 from qrag_jax.types import InputError
 
 TEXT = "text"
-TEXT_SUFFIXES = (".txt", ".md")  # of documents, in upper or lower case
+# Files that are read as they are, by their suffix or name in upper or lower case: prose, source code, settings.
+TEXT_SUFFIXES = (
+    ".txt", ".md", ".markdown", ".mdown", ".mkd", ".mdx", ".text", ".rst", ".adoc", ".asciidoc", ".tex", ".org", ".log",
+    ".bash", ".c", ".cc", ".clj", ".cpp", ".cs", ".css", ".cu", ".cxx", ".dart", ".el", ".erl", ".ex", ".exs", ".f90",
+    ".go", ".graphql", ".groovy", ".h", ".hpp", ".hs", ".java", ".jl", ".js", ".jsx", ".kt", ".lisp", ".lua", ".m",
+    ".mjs", ".ml", ".nim", ".php", ".pl", ".pm", ".proto", ".ps1", ".py", ".pyi", ".r", ".rb", ".rs", ".scala", ".scss",
+    ".sh", ".sql", ".swift", ".tf", ".ts", ".tsx", ".vue", ".zig", ".zsh",
+    ".cfg", ".conf", ".ini", ".toml", ".yaml", ".yml",
+)  # fmt: skip
+TEXT_NAMES = frozenset(
+    ("authors", "changelog", "changes", "contributing", "copying", "history", "install", "license", "news", "notes",
+     "notice", "readme", "todo")
+)  # fmt: skip
 MAX_DOCUMENT_BYTES = 200 * 10**6  # of a file that is converted
 _ASKED = "?"  # before the options in the result of `reader_of`
 INSTALL = "pip install 'qrag_jax[documents]'"
@@ -21,6 +35,8 @@ INSTALL = "pip install 'qrag_jax[documents]'"
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")  # marks an Office file with a password
 _ZIP, _ZIP_END = b"PK\x03\x04", b"PK\x05\x06"
+_HTML = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--[^>]*-->\s*)*<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE)
+_UNMARKED = re.compile(rb"^(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)|\0")  # of UTF-8 and UTF-16, so that ASCII is left
 _MAY_BEGIN = 1024  # readers of PDF look for its mark in this many bytes
 _MAY_END = 2**16 + 22  # the longest end of a zip archive, with its comment
 # First bytes of files that are not text, their kind, and what to do with them.
@@ -59,6 +75,8 @@ class FileKind:
         is_sign: (first bytes, whether the suffix fits) -> whether the bytes are of this kind.
         member: of a zip archive, a name that only this kind has.
         looks_like_text: its first bytes look like those of any text.
+        is_light: its reader only uses parsers of Python's library that take linear time, so it may read a small file
+            without a process of its own.
         version: of our code that processes the output of the packages.
         uses: names of the options (`ReadOptions`) that change its text, besides the encoding.
     """
@@ -70,6 +88,7 @@ class FileKind:
     is_sign: Callable[[bytes, bool], bool] = lambda head, named: False
     member: bytes | None = None
     looks_like_text: bool = False
+    is_light: bool = False
     version: int = 1
     uses: tuple[str, ...] = ()
 
@@ -90,15 +109,31 @@ def is_installed() -> bool:
 
 
 def read_suffixes() -> tuple[str, ...]:
-    """Suffixes that are read in folders: of text, and of files that can be converted here."""
-    return TEXT_SUFFIXES + tuple(suffix for suffix, name in kind_by_suffix().items() if _kind(name).is_installed)
+    """Suffixes that are read in folders: of text, and of files that can be converted here.
+
+    Most files of records (JSON) are written by programs for programs, so a folder's are read only if the user names
+    fields.
+    """
+    unread = frozenset() if reading().fields else suffixes_by_fields()
+    converted = [suffix for suffix, name in kind_by_suffix().items() if _kind(name).is_installed]
+    return TEXT_SUFFIXES + tuple(suffix for suffix in converted if suffix not in unread)
+
+
+def suffixes_by_fields() -> frozenset[str]:
+    """Suffixes of files of records, of which the user can name fields."""
+    return frozenset(suffix for suffix, name in kind_by_suffix().items() if "fields" in _kind(name).uses)
+
+
+def is_light(kind: str) -> bool:
+    """True if a small file of this kind is read in this process; see `FileKind`."""
+    return _kind(kind).is_light
 
 
 def kind_of(name: str, raw: bytes) -> str:
     """`TEXT`, or a name of `FILE_READERS`.
 
-    The suffix decides, and the first bytes must not contradict it. Without a known suffix the bytes decide. HTML cannot
-    be recognised by its bytes, so without its suffix it is text.
+    The suffix decides, and the first bytes must not contradict it. Without a known suffix the bytes decide; HTML must
+    then begin with `<!doctype html` or `<html`.
 
     Args:
         name: of the file, for messages.
@@ -108,7 +143,7 @@ def kind_of(name: str, raw: bytes) -> str:
     found, what, remedy = _told_by_bytes(raw, wanted)
     if wanted is None:
         if found:
-            return found
+            return "html" if found == TEXT and _begins_html(raw) else found
         raise InputError(f"{what}, which cannot be read; {remedy}", file=name)
     if found == wanted or (found == TEXT and _kind(wanted).looks_like_text):
         return wanted
@@ -129,7 +164,7 @@ def reader_of(kind: str, options: ReadOptions) -> str:
         options: those that differ from the defaults, and that the kind uses, are part of the result.
     """
     if kind == TEXT:
-        return f"{TEXT} 1"
+        return f"{TEXT} 2"
     found = _kind(kind)
     used = {name: getattr(options, name) for name in found.uses}
     given = {name: value for name, value in used.items() if value != getattr(ReadOptions, name)}
@@ -146,7 +181,8 @@ def options_in(reader: str) -> dict[str, Any]:
 
 def may_be_converted(name: str, head: bytes) -> bool:
     """True if `kind_of` may return another kind than text, from the name and the first bytes of a file."""
-    named = PurePath(name).suffix.lower() in kind_by_suffix()
+    suffix = PurePath(name).suffix.lower()
+    named = suffix in kind_by_suffix() or (suffix not in TEXT_SUFFIXES and _begins_html(head))
     return named or head.startswith(_ZIP) or any(_kind(kind).is_sign(head, False) for kind in FILE_READERS)
 
 
@@ -154,6 +190,10 @@ def refuse_without_extra(name: str, kind: str) -> None:
     """Refuses a file whose reader is not installed, and says how to install it."""
     if not _kind(kind).is_installed:
         raise InputError(f"{_kind(kind).about}: its reader is not installed; {INSTALL}, or give it as text", file=name)
+
+
+def _begins_html(raw: bytes) -> bool:
+    return _HTML.match(_UNMARKED.sub(b"", raw[:_MAY_BEGIN])) is not None
 
 
 def _kind(name: str) -> FileKind:

@@ -6,7 +6,7 @@ after decompression. An input is refused as soon as it is known to be too large;
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -45,12 +45,16 @@ class Reading:
     Attributes:
         max_bytes: of one input: a file, or all documents that are given together.
         follow_links: read the targets of links in a folder of documents.
+        exclude: patterns of files and folders of documents to leave out.
+        no_ignore: read hidden files of a folder too, those of tools, and those that `.gitignore` names.
         html, comments, outputs, fields: as in `documents/converted.py:ReadOptions`. None is the default, or for a
             document of an index the option that it was read with.
     """
 
     max_bytes: int = MAX_INPUT_BYTES
     follow_links: bool = False
+    exclude: tuple[str, ...] = ()
+    no_ignore: bool = False
     html: str | None = None
     comments: bool | None = None
     outputs: bool | None = None
@@ -71,6 +75,8 @@ def read_with(
     *,
     max_bytes: int | None = None,
     follow_links: bool | None = None,
+    exclude: Sequence[str] | None = None,
+    no_ignore: bool | None = None,
     html: str | None = None,
     comments: bool | None = None,
     outputs: bool | None = None,
@@ -89,6 +95,8 @@ def read_with(
     given = {
         "max_bytes": max_bytes,
         "follow_links": follow_links,
+        "exclude": exclude and tuple(exclude),
+        "no_ignore": no_ignore,
         "html": html,
         "comments": comments,
         "outputs": outputs,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from qrag_jax.documents.found import named_paths
+from qrag_jax.documents.found import is_excluded, named_paths
 from qrag_jax.documents.kinds import kind_by_suffix, read_suffixes
 from qrag_jax.documents.read import Found
 from qrag_jax.index.folder import CATALOGUE, PATIENCE, SHARDS, index_folder, is_index, names_in, one_writer
@@ -56,9 +56,12 @@ def gone(
     kept = {
         name
         for name in unseen
-        if any(lies_in(name, place) for place in blind)
-        or _has_no_reader(name)
-        or (any(lies_in(name, path) for path in paths) and _has_no_disk(name))
+        if not is_excluded(name)
+        and (
+            any(lies_in(name, place) for place in blind)
+            or _has_no_reader(name)
+            or (any(lies_in(name, path) for path in paths) and _has_no_disk(name))
+        )
     }
     return tuple(name for name in unseen if name not in kept), tuple(name for name in unseen if name in kept)
 

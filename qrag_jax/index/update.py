@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qrag_jax.documents.converted import ReadOptions
-from qrag_jax.documents.decoding import check_encoding, is_utf8, looks_like_utf8
+from qrag_jax.documents.decoding import check_encoding
 from qrag_jax.documents.found import ReadInPart, named
 from qrag_jax.documents.read import (
     DocumentFile,
@@ -280,11 +280,6 @@ class _Update:
         bytes_sha256 = hashlib.sha256(raw).hexdigest()
         if self.plan.encoding is None:
             encoding = self.readers.encoding(file.id, bytes_sha256)
-            is_new = known is not None and bytes_sha256 != known.origin.bytes_sha256
-            if is_new and not is_utf8(encoding) and looks_like_utf8(raw, encoding):  # saved as UTF-8 since then
-                reason = f"was read as {encoding} before, but looks like UTF-8 now; name its encoding"
-                self._fail(Failure(file.id, reason, Origin(bytes_sha256, f"{READER} unsure")))
-                return None
         options = read_options(encoding, self.readers.of(file.id, bytes_sha256))
         origin = Origin(bytes_sha256, _reader(file, raw, options))
         if known is None or origin not in (known.origin, known.tried):

@@ -108,12 +108,12 @@ def test_half_an_index_is_not_taken_for_files(index, encoder, capsys):
 
 def test_bad_files_are_named_and_stop_no_other(index, encoder):
     Path("notes/bad.md").write_bytes(b"\xff")
-    Path("notes/table.csv").write_text("1")
-    with pytest.warns(UserWarning, match=r"did not read 1 file of other types \(1 .csv\)"):
+    Path("notes/table.dat").write_text("1")
+    with pytest.warns(UserWarning, match=r"did not read 1 file of other types \(1 .dat\)"):
         code, out, err = index("build", "i", "notes", "--model", encoder)
     assert code == 0 and out.startswith("2 documents read, 0 unchanged, 0 removed, 1 failed")
     assert "1 file could not be read:\n  notes/bad.md: not UTF-8 at byte 0" in err
-    Path("notes/table.csv").unlink()
+    Path("notes/table.dat").unlink()
     assert index("build", "i", "notes", "notes/bad.md", "--json")[0] == 1  # it was named
     assert json.loads(index("info", "i", "--json")[1])["failed"][0]["file"] == "notes/bad.md"
 

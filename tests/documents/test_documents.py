@@ -44,7 +44,7 @@ def names(documents, root):
 def test_folders_are_read_recursively_and_sorted(tmp_path):
     for name in ("b.txt", "a/z.md", "a/b/c.TXT", "A.md", "picture.png", ".hidden.txt", ".git/x.md", "a.txt.bak"):
         write(tmp_path / name, "Some text.")
-    with pytest.warns(UserWarning, match=r"did not read 2 files of other types \(1 .bak, 1 .png\)$"):
+    with pytest.warns(UserWarning, match=r"did not read 2 files of other types \(1 .bak, 1 .png\); passed"):
         assert names(read_files([tmp_path]), tmp_path) == ["A.md", "a/b/c.TXT", "a/z.md", "b.txt"]
 
 
@@ -96,10 +96,10 @@ def test_encodings_of_asia_keep_their_line_ends(tmp_path):
 @pytest.mark.parametrize(
     ("encoding", "raw", "message"),
     [
-        ("ascii", b"abc \xe9", "a.txt: not ascii at byte 4; give the encoding that it was saved in .encoding="),
+        ("ascii", b"abc \xe9", "a.txt: not ascii at byte 4; it looks like cp1252; .*encoding='cp1252'"),
         ("gb18030", b"abc\xff\xff", "a.txt: not gb18030 at byte 3"),
         ("utf-16-le", b"a\0b", "a.txt: not utf-16-le at byte 2"),
-        ("undefined", b"abc", "a.txt: not undefined at byte 0"),
+        ("undefined", b"\xe4bc", "a.txt: not undefined at byte 0"),
         ("latin-1", b"\xe9bc\0d", "a.txt: zero byte at byte 3; this is not a text file"),
         ("utf-16-le", b"a\0b\0\0\0c\0", "a.txt: zero byte at byte 5; this is not"),
         ("utf-16", "ab\0c".encode(f"utf-16-{sys.byteorder[0]}e"), "a.txt: zero byte at byte 5; this is not"),
@@ -127,7 +127,7 @@ def test_a_file_of_another_encoding_names_the_argument_that_gives_it(tmp_path):
     for encoding in ("utf-8", "ascii"):
         with pytest.raises(InputError, match="a.txt: not ") as error:
             read_files(write(tmp_path / "a.txt", b"\xe9"), encoding)
-        assert Arg("encoding", "NAME") in error.value.remedy
+        assert any(isinstance(part, Arg) and part.name == "encoding" for part in error.value.remedy)
 
 
 @pytest.mark.parametrize("encoding", ["utf-9", "", "hex", "rot13", "zlib", "a\0b"])
@@ -202,9 +202,9 @@ def test_a_link_that_is_named_itself_is_read(linked):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"abc \xe9t\xe9", "bad.txt: not UTF-8 at byte 4 .*Latin-1"),
+        (b"abc \xe9t\xe9", "bad.txt: not UTF-8 at byte 4; it looks like cp1252"),
         (b"\xef\xbb\xbfabc \xff", "bad.txt: not UTF-8 at byte 7"),
-        ("Hé.".encode("utf-16"), "bad.txt: not UTF-8 at byte 0 .*UTF-16"),
+        ("Hé.".encode("utf-16") + b"x", "bad.txt: not utf-16 at byte 8"),
         (b"abc\0def", "bad.txt: zero byte at byte 3"),
         (b"", "bad.txt: empty document"),
         (b"\xef\xbb\xbf \r\n\x0c", "bad.txt: empty document"),
@@ -224,7 +224,7 @@ def test_bad_files_are_refused(tmp_path, content, message):
 def test_missing_paths_and_empty_folders_are_usage_errors(tmp_path):
     with pytest.raises(UsageError, match="absent.txt: no such file or folder"):
         read_files([tmp_path / "absent.txt"])
-    with pytest.raises(UsageError, match="no .txt or .md file found"):
+    with pytest.raises(UsageError, match="no file of a type that is read in folders"):
         read_files([tmp_path])
     with pytest.raises(UsageError, match="no path given"):
         read_files([])
@@ -289,13 +289,13 @@ def test_unreadable_files_are_refused(tmp_path, monkeypatch):
 
 
 def test_what_is_found_is_told_without_opening_anything(tmp_path):
-    for name in ("b.txt", "sub/a.md", "c.csv", "sub/d.CSV", "Makefile"):
+    for name in ("b.txt", "sub/a.md", "c.dat", "sub/d.DAT", "Makefile"):
         write(tmp_path / name, "Some text.")
     os.mkfifo(tmp_path / "pipe.txt")
-    found = find_files([tmp_path, "-", tmp_path / "c.csv"])
+    found = find_files([tmp_path, "-", tmp_path / "c.dat"])
     at = [(os.path.relpath(file.id, tmp_path) if file.path else file.id, file.named) for file in found.files]
-    assert at == [("b.txt", False), ("pipe.txt", False), ("sub/a.md", False), ("-", True), ("c.csv", True)]
-    assert (found.others, found.skipped, found.links) == ({".csv": 2, "": 1}, (), ())
+    assert at == [("b.txt", False), ("pipe.txt", False), ("sub/a.md", False), ("-", True), ("c.dat", True)]
+    assert (found.others, found.skipped, found.links) == ({".dat": 2, "": 1}, (), ())
 
 
 def test_a_member_that_is_named_too_is_refused_like_what_is_named(tmp_path):
@@ -305,15 +305,15 @@ def test_a_member_that_is_named_too_is_refused_like_what_is_named(tmp_path):
 
 
 def test_what_was_left_out_is_reported_once_in_place_of_warnings(tmp_path):
-    for name, raw in (("a.txt", b"Some text."), ("b.txt", b""), ("c.md", b"\xff"), ("d.csv", b"x")):
+    for name, raw in (("a.txt", b"Some text."), ("b.txt", b""), ("c.md", b"\xff"), ("d.dat", b"x")):
         write(tmp_path / name, raw)
     reports = []
     assert len(read_files(tmp_path, report=reports.append)) == 1
     (found,) = reports
     assert [(Path(one.id).name, one.reason[:20]) for one in found.skipped] == [
-        ("b.txt", "empty document; leav"), ("c.md", "not UTF-8 at byte 0 "),
+        ("b.txt", "empty document; leav"), ("c.md", "not UTF-8 at byte 0;"),
     ]  # fmt: skip
-    assert found.others == {".csv": 1}
+    assert found.others == {".dat": 1}
 
 
 def test_a_folder_with_nothing_good_says_why(tmp_path):
@@ -405,7 +405,7 @@ def test_what_reads_a_file_is_named_with_its_versions():
     assert (
         reader_of(text, b"Text.", ReadOptions("latin-1"))
         == reader_of(text, b"Text.", ReadOptions("L1"))
-        == "text 1, iso8859-1"
+        == "text 2, iso8859-1"
     )
     assert [encoding_of(name) for name in ("text 1, iso8859-1", "1 pdf 1, pypdfium2 5.0, latin-1")] == ["iso8859-1"] * 2
     assert [encoding_of(name) for name in ("text 1, nope", "refused", "utf-8", "text 1, hex")] == [None] * 4

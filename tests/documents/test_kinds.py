@@ -6,7 +6,15 @@ import zipfile
 import pytest
 from support.tiers import PATIENCE
 
-from qrag_jax.documents.kinds import FileKind, kind_by_suffix, kind_of, read_suffixes, refuse_without_extra
+from qrag_jax.documents.kinds import (
+    TEXT_SUFFIXES,
+    FileKind,
+    kind_by_suffix,
+    kind_of,
+    read_suffixes,
+    refuse_without_extra,
+)
+from qrag_jax.files.reading import read_with
 from qrag_jax.types import InputError
 
 
@@ -28,9 +36,14 @@ ODT = archive("mimetype", "content.xml")
         ("a.txt", b"Text.", "text"),
         ("a.md", b"", "text"),
         ("README", b"Text.", "text"),
-        ("a.csv", b"a,b", "text"),
+        ("a.csv", b"a,b", "csv"),
+        ("a.dat", b"a,b", "text"),
         ("a.txt", b"GIF89a was the second version.", "text"),
-        ("page", b"<!doctype html><p>Text", "text"),
+        ("page", b"<!doctype html><p>Text", "html"),
+        ("-", b"\xef\xbb\xbf\n<!-- made by hand -->\n<HTML lang=en>", "html"),
+        ("-", "<?xml version='1.0'?><html xmlns='x'>".encode("utf-16"), "html"),
+        ("-", b"<htmlish> is no tag, and <html> comes late", "text"),
+        ("a.txt", b"<!doctype html><p>Text", "text"),
         ("a.HTML", b"<p>Text", "html"),
         ("a.htm", b"Text", "html"),
         ("a.pdf", PDF, "pdf"),
@@ -87,11 +100,14 @@ def test_what_converts_is_not_imported_where_texts_are_read():
 
 def test_without_the_extra_its_files_are_of_other_types(monkeypatch):
     monkeypatch.setattr(FileKind, "is_installed", False)
-    assert read_suffixes() == (".txt", ".md")
+    assert read_suffixes() == TEXT_SUFFIXES
     with pytest.raises(
         InputError, match=r"a.pdf: a PDF: its reader is not installed; pip install 'qrag_jax\[documents\]'"
     ):
         refuse_without_extra("a.pdf", "pdf")
     monkeypatch.setattr(FileKind, "is_installed", True)
-    assert read_suffixes() == (".txt", ".md", *kind_by_suffix()) and ".pdf" in kind_by_suffix()
+    unread = {".json", ".jsonl", ".ndjson"}
+    assert set(read_suffixes()) == {*TEXT_SUFFIXES, *kind_by_suffix()} - unread and ".pdf" in kind_by_suffix()
+    with read_with(fields=("title",)):
+        assert set(read_suffixes()) == {*TEXT_SUFFIXES, *kind_by_suffix()}
     refuse_without_extra("a.pdf", "pdf")

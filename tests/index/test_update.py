@@ -257,29 +257,15 @@ def test_the_encoding_of_a_document_is_remembered(notes):
     assert update("i", notes, make=never).num_same == 4 and index_info("i").failed == ()
 
 
-def test_a_text_that_may_be_in_another_encoding_than_before_is_asked_about(notes):
-    text = "Das Caf\u00e9."
-    Path("notes/d.md").write_bytes(text.encode("latin-1"))
-    update("i", "notes/d.md", encoding="latin-1")
-    Path("notes/d.md").write_text(text)  # UTF-8, which as Latin-1 is another text and no error
-    for _ in range(2):
-        changes = update("i", notes)
-        assert changes.kept == ("notes/d.md",)
-        assert changes.failed[0].reason.startswith("was read as iso8859-1 before, but looks like UTF-8 now; name its ")
-        assert load_index("i").by_id["notes/d.md"].text == text
-    assert update("i", "notes/d.md", mirror=False, encoding="utf-8").num_read == 1
-    assert update("i", notes, make=never).num_same == 4 and load_index("i").by_id["notes/d.md"].text == text
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "cp500"])
-def test_ascii_is_asked_about_where_it_was_no_ascii_before(notes, encoding):
-    """Read as UTF-16, as before, it would be other letters and no error."""
+@pytest.mark.parametrize(
+    ("encoding", "later"), [("latin-1", "Das Caf\u00e9."), ("utf-16", "A pot of tea"), ("cp500", "Tea")]
+)
+def test_a_text_that_is_saved_as_utf8_is_read_as_utf8(notes, encoding, later):
+    """In its earlier encoding it would be other letters, and no error."""
     Path("notes/d.md").write_bytes("Das Caf\u00e9.".encode(encoding))
     update("i", "notes/d.md", encoding=encoding)
-    Path("notes/d.md").write_text("A pot of tea")
-    changes = update("i", notes)
-    assert changes.kept == ("notes/d.md",) and "looks like UTF-8 now" in changes.failed[0].reason
-    assert load_index("i").by_id["notes/d.md"].text == "Das Caf\u00e9."
+    Path("notes/d.md").write_text(later)
+    assert update("i", notes).failed == () and load_index("i").by_id["notes/d.md"].text == later
     Path("notes/d.md").write_bytes("Das Caf\u00e9 zu.".encode(encoding))
     assert update("i", notes).failed == () and load_index("i").by_id["notes/d.md"].text == "Das Caf\u00e9 zu."
 

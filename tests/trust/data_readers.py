@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +105,17 @@ CONVERTED = {
     "a.docx": tiny_docx(paragraph("Rye", "Heading1") + paragraph("Rye is a grass.") + picture()[0], picture()[1]),
     "a.epub": tiny_epub({"a.xhtml": HTML, "b.xhtml": HTML}),
     "a.html": HTML,
+    "a.eml": f"Subject: Rye\nFrom: Ada <a@x.org>\nContent-Type: text/html; charset=utf-8\n\n{HTML}",
 }
+TABLES = {
+    "a.csv": 'name,town\n"Ada, Oru",Belm\nFen,\n',
+    "a.json": json.dumps([{"title": "Rye", "tags": ["grass", 1.5, None], "by": {"name": "Ada"}}]),
+    "a.jsonl": '{"title": "Rye"}\n{"title": "Oats"}\n',
+    "a.ipynb": json.dumps({"cells": [{"cell_type": "code", "source": ["x = 1"], "outputs": [{"text": "1"}]}]}),
+    "a.vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\n<v Ada>Rye is\n\n00:02.000 --> 00:03.000\na grass.\n",
+    "a.log": "Rye is a grass. Gräser.\n" * 9,
+}
+QUESTIONS += [Reader(f"document {name}", texts({name: content}), read_files) for name, content in TABLES.items()]
 if is_installed():  # a process for each case
     QUESTIONS += [
         Reader(name.removeprefix("a.").upper(), texts({name: content}), read_files, cases=200)

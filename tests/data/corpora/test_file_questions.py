@@ -184,7 +184,7 @@ def test_files_of_another_encoding(tmp_path):
     corpus, questions = write(tmp_path, asked(evidence="\u00c4pfel sind rot."), files={})
     corpus.mkdir()
     (corpus / "a.txt").write_bytes("\u00c4pfel sind rot.".encode("latin-1"))
-    with pytest.raises(InputError, match="a.txt: not UTF-8 at byte 0 .*encoding="):
+    with pytest.raises(InputError, match="a.txt: not UTF-8 at byte 0; .*encoding="):
         read_file_questions(corpus, questions, "own")
     task = read_file_questions(corpus, questions, "own", encoding="latin-1")
     assert task.documents[0].text == "\u00c4pfel sind rot."
