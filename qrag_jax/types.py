@@ -224,6 +224,8 @@ class Hit:
         node: its number in the corpus that was searched; -1 if the retriever has no corpus.
         copies: where else the same text stands, white space aside: each is the place of `sentence` in a copy.
         left_out: what the reader of the document left out of its text: kind -> number.
+        context: what the passage needs to be read, if it begins inside a table: the heading above the table and the
+            names of its columns. It is not a part of `text`.
     """
 
     rank: int
@@ -237,6 +239,7 @@ class Hit:
     node: int = -1
     copies: tuple[Place, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
+    context: str = ""
 
 
 @runtime_checkable

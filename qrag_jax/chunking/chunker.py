@@ -21,6 +21,7 @@ from qrag_jax.chunking.text.chunks import (
 )
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.text.tables import make_row_splitter
 from qrag_jax.chunking.tree.boundaries import PredictPoints, no_points
 from qrag_jax.chunking.tree.build import refine_leaves
 from qrag_jax.chunking.tree.tree import ChunkTree
@@ -48,7 +49,8 @@ class _Sizes:
 
     Attributes:
         strategy: its name; only its parameters are used.
-        max_tokens: most tokens of a chunk; None is no limit.
+        max_tokens: most tokens of a chunk. None is 256 for a strategy that fills chunks with tokens and has no size of
+            its own, and no limit for the others.
         min_tokens: smaller chunks are joined with a neighbour if `max_tokens` allows it; None joins none.
 
     Raises:
@@ -116,7 +118,10 @@ def make_chunker(
     count = _checked(count)
     size = _size_of(count, known)
     strategy = make_strategy(config, size, None if embed is None else _readable_all(embed), split, predict)
-    sentences = make_unit_splitter(split) if config.strategy in CHUNKERS.choices("tree") else split
+    make_sentences = make_unit_splitter if config.strategy in CHUNKERS.choices("tree") else make_row_splitter
+    sentences = make_sentences(split)
+    most = config.max_tokens or _kind(config).default_tokens(_part(config))
+    most_joined = config.max_tokens if config.min_tokens and most and config.min_tokens > most else most
 
     def chunk(document: Document) -> list[Chunk]:
         """Cuts one document.
@@ -129,10 +134,10 @@ def make_chunker(
             text = SentenceText(document.text, tuple(sentences(document.text)))
             check_sentences(text)
             groups = strategy(text)
-            if config.max_tokens is not None:
-                groups = fit_groups(document.text, groups, config.max_tokens, size, cut)
+            if most is not None:
+                groups = fit_groups(document.text, groups, most, size, cut)
             if config.min_tokens is not None:
-                groups = merge_small(document.text, groups, config.min_tokens, config.max_tokens, size)
+                groups = merge_small(document.text, groups, config.min_tokens, most_joined, size)
             chunks = [make_chunk(document, group.spans, group.level, count) for group in groups]
         except InputError as error:
             raise error.at(document.id) from error

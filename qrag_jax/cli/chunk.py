@@ -29,14 +29,15 @@ _MAX_SHOWN = 60  # characters of a chunk in a line
 _DESCRIPTION = """\
 Cut files into chunks with exact offsets and a hard token limit (--max_tokens).
 
-The strategies fixed, recursive and late fill each chunk up to the limit, or up to 256 tokens if you set neither a limit
-nor a size.
+The strategies fixed, recursive and late fill each chunk up to the limit. If you set neither a limit nor a size, the
+limit is 256 tokens. Rows of Markdown tables stay whole where they fit.
 
 The output is one line for each chunk: file:start-end (file:0-9,20-31 for two spans), level, tokens and first words. The
 strategy tree indents each chunk under its parent. Level 0 is a whole document, 1 a part of it, 2 a part of a part.
 
---json gives one object on each line: {"id", "file", "spans": [[start, end], ...], "level", "num_tokens"}, and "page"
-for a PDF. Offsets count characters of the decoded text, and end is exclusive. --help_all describes the strategies.
+--json gives one object on each line: {"id", "file", "spans": [[start, end], ...], "level", "num_tokens"}, "page"
+for a PDF, and "context" for a chunk that begins inside a table: the heading above it and the names of its columns.
+Offsets count characters of the decoded text, and end is exclusive. --help_all describes the strategies.
 """
 _DETAILS = f"""\
 {CHUNKERS.help()}\
@@ -75,7 +76,8 @@ paths FILE ...             files (text, Markdown, PDF, HTML, DOCX, EPUB), folder
                            --tagger)
 --tagger --sizes
 --level_cap N              for hierarchy: deepest level (default: no limit)
---max_tokens N             most tokens of a chunk (default: no limit)
+--max_tokens N             most tokens of a chunk (default: 256; no limit for breakpoint, linkage, dbscan, headings and
+                           document, and with a size of the strategy itself)
 --min_tokens N             join chunks smaller than N tokens, within the limit (default: join none)
 --config_path X.yaml       YAML file with parameters of the strategies
 --set key=value+           set one parameter, for example linkage.lambda_=0.3; may be repeated
@@ -263,6 +265,7 @@ def _check_writable(flag: str, path: str) -> None:
 
 def format_json(document: Document, chunks: Sequence[Chunk]) -> str:
     """Formats chunks as JSON Lines in ASCII, so any file name survives any terminal."""
+    from qrag_jax.chunking.text.tables import context_of
     from qrag_jax.documents.read import page_of
 
     rows = [
@@ -273,6 +276,7 @@ def format_json(document: Document, chunks: Sequence[Chunk]) -> str:
             "level": chunk.level,
             "num_tokens": chunk.num_tokens,
         }
+        | ({"context": context} if (context := context_of(document.text, chunk.spans)) else {})
         | ({} if (page := page_of(document, chunk.spans[0][0])) is None else {"page": page})
         for chunk in chunks
     ]

@@ -74,12 +74,13 @@ def _run(args: argparse.Namespace) -> int:
 
 def format_hits(hits: "Sequence[Hit]") -> str:
     """Formats passages, best first: rank and place of the sentence that answers, a line of text, copies and notes."""
-    from qrag_jax.cli.output import excerpt, excerpt_with, format_copies
+    from qrag_jax.cli.output import CONTEXT, excerpt, excerpt_with, format_copies
     from qrag_jax.cli.terminal import shown
 
     lines = []
     for hit in hits:
         lines.append(f"{hit.rank:>2}  {shown(str(hit.sentence.place))}")
+        lines += [f"    {CONTEXT}{excerpt(hit.context, _MAX_SHOWN)}"] if hit.context else []
         lines.append(f"    {excerpt_with(hit.text, hit.sentence, _MAX_SHOWN)}")
         lines += [f"    {format_copies(hit.copies)}"] if hit.copies else []
         for note in hit.notes[:_MAX_NOTES]:
@@ -118,6 +119,7 @@ def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
             "start": hit.place.start,
             "end": hit.place.end,
             "spans": [list(span) for span in hit.spans],
+            **({"context": hit.context} if hit.context else {}),
             "text": hit.text,
             "score": hit.score,
             **told_to_json(hit),

@@ -13,6 +13,7 @@ from qrag_jax.types import Cost, Hit, NoteHit, Place, Sentence
 
 _MAX_SHOWN = 160  # characters of a cited passage in the list
 _MAX_COPIES = 3  # other places of a passage in a list
+CONTEXT = "in: "  # before the context of a passage
 
 
 def excerpt(text: str, most: int) -> str:
@@ -199,6 +200,7 @@ def _citation_to_json(citation: Citation) -> dict[str, object]:
         "start": citation.spans[0][0],
         "end": citation.spans[-1][1],
         "spans": [list(span) for span in citation.spans],
+        **({"context": citation.context} if citation.context else {}),
         "text": citation.text,
         **({} if citation.note is None else {"note": citation.note}),
         **told_to_json(citation),
@@ -211,6 +213,7 @@ def _listed(head: str, citations: Sequence[Citation], *, whole: bool = False) ->
     for citation in citations:
         where = shown(str(citation.sentence.place))
         lines.append(f"  [{citation.number}] {where}  ({shown(citation.place)})")
+        lines += [f"      {CONTEXT}{excerpt(citation.context, _MAX_SHOWN)}"] if citation.context else []
         if citation.note is not None:
             text = f"note: {citation.note}"
             text = printable(text) if whole else excerpt(text, _MAX_SHOWN)

@@ -8,13 +8,15 @@ made from children has no key; it is made again with its document.
 """
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool
 
 from qrag_jax.chunking.text.chunks import chunk_text
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.text.tables import context_of, join_context
 from qrag_jax.chunking.tree.parent_vectors import Parents, fill_parents
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.documents.converted import ReadOptions
@@ -111,7 +113,7 @@ def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
     cut = [_cut(maker, task) for task in tasks]
     whole = [(task, found) for task, found in zip(tasks, cut, strict=True) if not isinstance(found, Failure)]
     read = [_Read(one, keys_of(one.document.text, one.nodes, one.holds, maker.reading)) for _, one in whole]
-    texts = [text for one in read for text in one.texts()]
+    texts = [text for one in read for text in one.texts(maker.count)]
     known = {} if ask is None else ask([text.key for text in texts])
     missing = [place for place, text in enumerate(texts) if text.key not in known]
     if ask is not None:  # embed equal texts once
@@ -128,18 +130,20 @@ def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
 
 
 def keys_of(
-    text: str, nodes: Sequence[Chunk], holds: Bool[np.ndarray, " nodes"], reading: Reading
+    text: str, nodes: Sequence[Chunk], holds: Bool[np.ndarray, " nodes"], reading: Reading, *, plain: bool = False
 ) -> list[bytes | None]:
     """The key of the vector of each node: its embedded text and how it was read; None if no text was embedded.
 
     Args:
         holds: which nodes have children.
         reading: how the text of those is read.
+        plain: nodes were embedded without their context, as by the first version of `update.READER`.
     """
     keys = []
     for node, is_parent in zip(nodes, holds.tolist(), strict=True):
         is_own = is_parent and reading != "alike"
-        key = text_key(chunk_text(text, node.spans)) + _OF_PARENT * is_own
+        context = "" if plain else context_of(text, node.spans)
+        key = text_key(join_context(context, chunk_text(text, node.spans))) + _OF_PARENT * is_own
         keys.append(None if is_own and reading == "never" else key)
     return keys
 
@@ -171,11 +175,15 @@ class _Read:
     cut: "_Cut"
     keys: Sequence[bytes | None]
 
-    def texts(self) -> list[_Text]:
+    def texts(self, count: CountTokens) -> list[_Text]:
         """The texts of the embedded nodes, in their order."""
-        text, nodes = self.cut.document.text, self.cut.nodes
-        found = zip(nodes, self.keys, strict=True)
-        return [_Text(chunk_text(text, node.spans), key, node.num_tokens) for node, key in found if key is not None]
+        text, found = self.cut.document.text, []
+        for node, key in zip(self.cut.nodes, self.keys, strict=True):
+            if key is not None:
+                context = context_of(text, node.spans)
+                full = join_context(context, chunk_text(text, node.spans))
+                found.append(_Text(full, key, count(readable(full)) if context else node.num_tokens))
+        return found
 
     @property
     def are_embedded(self) -> Bool[np.ndarray, " nodes"]:
@@ -276,6 +284,7 @@ class KnownVectors:
     connection: sqlite3.Connection
     numbers: Sequence[int]  # of the rows that existed before
     reading: Reading = "alike"  # of the text of nodes above the leaves
+    plain: Collection[int] = ()  # numbers of rows whose nodes were embedded without their context
     _places: dict[bytes, tuple[int, int]] | None = field(default=None, repr=False)  # row and chunk of each text
 
     def __call__(self, keys: Sequence[bytes]) -> dict[bytes, tuple[np.ndarray, bool]]:
@@ -309,6 +318,6 @@ class KnownVectors:
 
     def _enter(self, number: int, text: str, nodes: Sequence[Chunk], holds: Bool[np.ndarray, " nodes"]) -> None:
         assert self._places is not None
-        for place, key in enumerate(keys_of(text, nodes, holds, self.reading)):
+        for place, key in enumerate(keys_of(text, nodes, holds, self.reading, plain=number in self.plain)):
             if key is not None:
                 self._places[key] = number, place

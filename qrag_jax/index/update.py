@@ -60,7 +60,9 @@ from qrag_jax.index.update_notes import KnownTexts, NotesMade, check_notes, take
 from qrag_jax.index.workers import Group, Workers
 from qrag_jax.types import InputError, NoteReader, UsageError
 
-READER = 1  # version of the code that turns text into chunks; a new version cuts all files again
+# Version of the code that turns text into chunks and embeds them; a new version reads all files again. Version 1
+# embedded chunks without their context.
+READER = 2
 _UTF8 = "utf-8"
 _MAX_FILES, _MAX_BYTES = 16, 100_000  # of a group: enough to embed together, and little to repeat
 
@@ -204,7 +206,8 @@ class _Update:
         self.known = {one.id: one for one in known}
         self.readers = _Readers(known)
         numbers = [one.number for one in known if one.number is not None]
-        self.vectors = KnownVectors(connection, numbers, settings.reading)
+        plain = {one.number for one in known if one.number is not None and one.origin.reader.startswith("1 ")}
+        self.vectors = KnownVectors(connection, numbers, settings.reading, plain)
         self.ask = self.vectors if settings.reuses_vectors else None
         self.unseen: list[str] = []  # ids of files that could not be hashed
         self.failed: list[Skipped] = []

@@ -94,9 +94,9 @@ def action_bank(retriever: QRagRetriever, corpus: Corpus) -> ActionBank:
         rows = _with_slots(retriever.rows(vectors, "chunk")[0])
         pool = retriever.action_vectors(rows, vectors), rows
     else:
-        texts = [one_line(corpus.texts[node]) for node in corpus.leaves.tolist()]
+        texts = [one_line(corpus.full_texts[node]) for node in corpus.leaves.tolist()]
         pool = _with_slots((vectors, retriever.rows(texts, "chunk")[0]))
-    texts = [corpus.texts[node] for node in corpus.leaves.tolist()] if retriever.env.links else None
+    texts = [corpus.full_texts[node] for node in corpus.leaves.tolist()] if retriever.env.links else None
     return _bank(retriever, len(corpus.leaves), corpus.num_beyond_window, pool, texts)
 
 

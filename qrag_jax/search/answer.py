@@ -151,7 +151,7 @@ def answer_from(
 ) -> Answer:
     """Asks a language model about passages that `find_passages` found in the corpus."""
     context = found.context
-    messages = make_prompt(template, found.question, [passage.text for passage in context.passages], context.notes)
+    messages = make_prompt(template, found.question, [passage.full_text for passage in context.passages], context.notes)
     seconds = dict(found.cost.seconds)
     with timed("generate", seconds):
         (generation,) = ask_all(generator, [messages], sampling=sampling)
@@ -192,7 +192,7 @@ def find_passages(question: str, corpus: Corpus, retrieve: Retrieve, *, fill: Fi
         fill: as in `answer_question`.
     """
     check_question(question)
-    fill = fill or make_fill(Budget(_MAX_CONTEXT_TOKENS))
+    fill = fill or make_fill(Budget(_MAX_CONTEXT_TOKENS, heads=True))
     seconds: dict[str, float] = {}
     with timed("retrieve", seconds):
         ranked = retrieve(question, corpus, None)
@@ -279,7 +279,7 @@ def make_budget(
                 value=max_answer_tokens,
                 remedy="lower it",
             )
-    return Budget(most, count, overhead, max_passages)
+    return Budget(most, count, overhead, max_passages, heads=True)
 
 
 def make_fill(budget: Budget, num_around: int = 0, merge: MergeRules | None = None) -> FillContext:

@@ -43,6 +43,7 @@ class Citation:
         note: the text of the note; None for a passage.
         copies: where else the same text stands, as in `Hit`.
         left_out: what the reader of the document left out of its text: kind -> number.
+        context: that the model was given above the passage; mostly empty.
     """
 
     number: int
@@ -53,6 +54,7 @@ class Citation:
     note: str | None = None
     copies: tuple[Place, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
+    context: str = ""
 
     @property
     def line(self) -> int:
@@ -139,9 +141,16 @@ def make_citation(passage: Passage, documents: Mapping[str, Document], *asked: s
     scores = [score_sentences(text, [passage], documents)[0] for text in (*asked, "")]
     span = max(scores[0], key=lambda span: [some[span] for some in scores])
     sentence = make_sentence(document, span, scores[0][span])
-    copies = copy_places(passage.copies, documents, sentence)
-    number, spans, missing = passage.number, passage.spans, left_out(document)
-    return Citation(number, document.id, spans, passage.text, sentence, copies=copies, left_out=missing)
+    return Citation(
+        passage.number,
+        document.id,
+        passage.spans,
+        passage.text,
+        sentence,
+        copies=copy_places(passage.copies, documents, sentence),
+        left_out=left_out(document),
+        context=passage.context,
+    )
 
 
 def cite_note(given: GivenNote, documents: Mapping[str, Document]) -> Citation:

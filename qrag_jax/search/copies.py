@@ -35,7 +35,7 @@ def without_copies(ranked: SomeRanked, corpus: Corpus, top_k: int | None = None)
         is_full = len(kept) == top_k
         if is_full and ranked.scores[place] < ranked.scores[kept[-1]]:
             break
-        best = first.setdefault(" ".join(corpus.texts[node].split()), node)
+        best = first.setdefault(" ".join(corpus.full_texts[node].split()), node)
         if best != node:
             copies.setdefault(best, []).append(node)
         elif not is_full:

@@ -15,6 +15,7 @@ import numpy as np
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.text.chunks import chunk_text, make_chunk
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.text.tables import context_of, join_context
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.names import STORES, StoreName
 from qrag_jax.search.bm25 import Bm25Index
@@ -96,6 +97,16 @@ class Corpus:
         return tuple(chunk_text(self.by_id[node.document_id].text, node.spans) for node in self.nodes)
 
     @cached_property
+    def contexts(self) -> tuple[str, ...]:
+        """The context of every node (`tables.context_of`), mostly empty: the head of the table in which it begins."""
+        return tuple(context_of(self.by_id[node.document_id].text, node.spans) for node in self.nodes)
+
+    @cached_property
+    def full_texts(self) -> tuple[str, ...]:
+        """The text of every node after its context, as it is embedded and searched."""
+        return tuple(map(join_context, self.contexts, self.texts))
+
+    @cached_property
     def num_tokens(self) -> np.ndarray:
         """int32 [nodes], the tokens of every node, as counted when it was made."""
         return np.array([node.num_tokens for node in self.nodes], np.int32)
@@ -110,7 +121,7 @@ class Corpus:
     @cached_property
     def words(self) -> Bm25Index:
         """The words of every leaf, counted once; ids are positions in `leaves`."""
-        return Bm25Index([readable(self.texts[node]) for node in self.leaves.tolist()])
+        return Bm25Index([readable(self.full_texts[node]) for node in self.leaves.tolist()])
 
     @cached_property
     def unit_vectors(self) -> np.ndarray:
@@ -247,7 +258,7 @@ def embed_corpus(corpus: Corpus, embed: Embed, encoder: str = "") -> Corpus:
         InputError: as `embed_texts`.
     """
     before, start = embed.counts if isinstance(embed, Encoder) else None, time.perf_counter()
-    vectors = embed_texts(embed, corpus.texts)
+    vectors = embed_texts(embed, corpus.full_texts)
     seconds = {**corpus.cost.seconds, "embed": time.perf_counter() - start}
     num_tokens = num_beyond = 0
     fingerprint = ""

@@ -32,8 +32,10 @@ def make_hits(question: str, corpus: Corpus, ranked: Ranked, positions: Sequence
         position = positions[rank - 1] if positions else None
         copies = copy_places(copies_of(corpus, ranked, node), corpus.by_id, sentence)
         missing = left_out(corpus.by_id[chunk.document_id])
-        text = corpus.texts[node]
-        hits.append(Hit(rank, place, chunk.spans, text, score, sentence, notes, position, node, copies, missing))
+        text, context = corpus.texts[node], corpus.contexts[node]
+        hits.append(
+            Hit(rank, place, chunk.spans, text, score, sentence, notes, position, node, copies, missing, context)
+        )
     return hits
 
 

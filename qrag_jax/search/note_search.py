@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.text.tables import join_context
 from qrag_jax.names import NOTE_MODES, NoteMode, RetrieverName
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_question, embed_texts
@@ -126,7 +127,7 @@ class NotedCorpus:
     @cached_property
     def words(self) -> Bm25Index:
         """Words of the leaves with all their notes, counted once, without repeated notes; ids are as in `leaves`."""
-        texts = [self.corpus.texts[node] for node in self.corpus.leaves.tolist()]
+        texts = [self.corpus.full_texts[node] for node in self.corpus.leaves.tolist()]
         for leaf, places in self._by_leaf(range(len(self.notes))).items():
             texts[leaf] += "".join(f" ({self.notes[place].text})" for place in places)
         return Bm25Index([readable(text) for text in texts])
@@ -184,7 +185,7 @@ class NotedCorpus:
         spans = self.corpus.nodes[node].spans
         notes = [self.notes[place] for place in places]
         placed = [(offset_in_chunk(spans, note.evidence[1] - 1), note.text) for note in notes]
-        return insert_notes(self.corpus.texts[node], placed)
+        return join_context(self.corpus.contexts[node], insert_notes(self.corpus.texts[node], placed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +225,7 @@ class NotedRanked(Ranked):
         words = self.noted.words
         # Words in more than half of the texts are no evidence. A note repeats another text, so one note counts as none.
         few = partial(words.words_of, most=words.num_texts // 2 + 1)
-        wanted = few(readable(self.question)) - few(readable(self.noted.corpus.texts[node]))
+        wanted = few(readable(self.question)) - few(readable(self.noted.corpus.full_texts[node]))
         held = {place: len(wanted & few(readable(self.noted.notes[place].text))) for place in places}
         return sorted((place for place in places if held[place]), key=lambda place: -held[place])
 

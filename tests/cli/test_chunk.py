@@ -287,3 +287,17 @@ def test_the_text_of_a_file_is_printed_as_it_is_read(tmp_path, monkeypatch, caps
     (tmp_path / "b.md").write_text("Three.")
     assert main(["chunk", ".", "--text"]) == 2
     assert "--text: prints the text of one file, but there are 2; name one of them" in capsys.readouterr().err
+
+
+def test_256_tokens_are_a_bound_and_a_chunk_inside_a_table_tells_its_head(files, capsys):
+    rows = [f"| B{n} | {100 + n} | {50 + n} | no |" for n in range(1, 91)]
+    (files / "fees.md").write_text(
+        "\n".join(["# Fees\n", "| Berth | Summer fee | Winter fee | Power |", "|---|---|---|---|", *rows])
+    )
+    (files / "line.txt").write_text("harbour " * 25_000)
+    assert main(["chunk", "line.txt", "fees.md", "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert max(one["num_tokens"] for one in found) <= 256
+    first, *others = [one for one in found if one["file"] == "fees.md"]
+    assert "context" not in first and len(others) == 3
+    assert {one["context"] for one in others} == {"Fees\n| Berth | Summer fee | Winter fee | Power |"}

@@ -328,6 +328,19 @@ def test_another_reader_reads_all_again(notes):
     assert (changes.num_read, changes.num_embedded) == (3, 0)
 
 
+def test_rows_of_tables_that_an_older_version_embedded_without_their_head_are_embedded_again(notes, monkeypatch):
+    Path(notes, "t.md").write_text("# Fees\n\n| berth | fee |\n|---|---|\n| red | one |\n")
+    with monkeypatch.context() as older:
+        older.setattr("qrag_jax.index.prepare.context_of", lambda text, spans: "")
+        older.setattr("qrag_jax.index.update.READER", 1)
+        update("i", notes)
+    assert make_single_step("bm25")("fee", load_index("i"), 1).ids.tolist()  # it is searched as it is
+    changes = update("i", notes)
+    assert (changes.num_read, changes.num_embedded) == (4, 1)  # the row; vectors of all other texts are known
+    check_equal(load_index("i"), fresh_corpus(notes))
+    assert update("i", notes).num_read == 0
+
+
 def test_what_is_read_in_part_is_told(notes, monkeypatch):
     missing = {"equations": 2, "pictures": 1}
 

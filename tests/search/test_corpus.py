@@ -8,6 +8,7 @@ from support.word_corpora import TEXTS, WordEncoder, make_tree
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.search.corpus import Corpus, MadeBy, build_corpus, check_place, embed_corpus, tree_corpus
+from qrag_jax.search.hits import make_hits
 from qrag_jax.search.hybrid import rank_bm25, rank_dense
 from qrag_jax.types import Chunk, Cost, Document, InputError
 
@@ -172,3 +173,17 @@ def test_vectors_and_trees_that_are_not_those_of_the_nodes_are_refused():
         tree_corpus(documents(*TEXTS), [make_tree()], count)
     with pytest.raises(InputError, match="document_id"):
         tree_corpus([Document("z", TEXTS[0])], [make_tree()], count)
+
+
+TABLE = "# Fees\n\n| berth | fee |\n|---|---|\n| red | one |\n| blue | two |\n"
+
+
+def test_a_node_inside_a_table_is_embedded_and_searched_with_the_head_of_the_table():
+    encoder = WordEncoder()
+    corpus = build_corpus(documents(TABLE, "blue rain"), split_lines, encoder)
+    row = "Fees\n| berth | fee |\n| blue | two |"
+    assert corpus.texts[4] == "| blue | two |" and corpus.full_texts[4] == row and row in encoder.calls[-1]
+    assert corpus.contexts == ("", "", "", "Fees\n| berth | fee |", "Fees\n| berth | fee |", "")
+    assert rank_bm25("blue berth", corpus).ids[0] == 4
+    hit = make_hits("blue berth", corpus, rank_bm25("blue berth", corpus))[0]
+    assert (hit.context, hit.text) == ("Fees\n| berth | fee |", "| blue | two |")

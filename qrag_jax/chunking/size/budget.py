@@ -7,7 +7,7 @@ group that is too small is joined with a neighbour.
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from qrag_jax.chunking.size.packing import capped, cut_sentences, cut_words, longest, pack_spans
+from qrag_jax.chunking.size.packing import capped, cut_sentences, cut_words, longest, pack_spans, run_counter
 from qrag_jax.chunking.text.chunks import Group, SplitSentences, count_spans
 from qrag_jax.chunking.text.spans import join_spans
 from qrag_jax.types import CountTokens, InputError, Span, UsageError
@@ -47,7 +47,7 @@ def _fit_spans(
     text: str, spans: tuple[Span, ...], max_tokens: int, count: CountTokens, split: SplitSentences
 ) -> Iterator[tuple[Span, ...]]:
     """The parts of one group, cut as `fit_groups` says."""
-    if count_spans(text, spans, count) <= max_tokens:
+    if run_counter(text, spans, count, max_tokens)(0, len(spans)) <= max_tokens:
         yield spans
         return
     for part in pack_spans(text, spans, max_tokens, count, (cut_sentences(split), cut_words)):

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from qrag_jax.chunking.text.chunks import SplitSentences, count_spans
 from qrag_jax.chunking.text.spans import join_spans
+from qrag_jax.chunking.text.tables import context_of, find_tables
 from qrag_jax.types import CountTokens, Span
 
 # (text, one of its spans) -> smaller parts of that span: ordered, disjoint, covering all that is not blank.
@@ -68,7 +69,7 @@ def pack_spans(
 def _pack(
     text: str, spans: Sequence[Span], num_tokens: int, count: CountTokens, cuts: Sequence[Cut]
 ) -> Iterator[tuple[Span, ...]]:
-    tokens = run_counter(text, spans, count)
+    tokens = run_counter(text, spans, count, num_tokens)
     sums = list(accumulate((count(text[start:end]) for start, end in spans), initial=0))
     first = 0
     while first < len(spans):
@@ -109,11 +110,24 @@ def _count_capped(count: CountTokens, num_tokens: int, text: str) -> int:
     return count(text)
 
 
-def run_counter(text: str, spans: Sequence[Span], count: CountTokens) -> CountRun:
-    """Counts the tokens of a run of `spans` as one chunk, each time on its text."""
+def run_counter(text: str, spans: Sequence[Span], count: CountTokens, num_tokens: int) -> CountRun:
+    """Counts the tokens of a run of `spans` as one chunk, each time on its text.
+
+    A run that begins inside a table counts with its context (`tables.context_of`), which takes at most half of
+    `num_tokens`. A span alone counts without it, so a row stays whole if it fits.
+    """
     if len(join_spans(text, spans)) == 1:  # no text is between them, so no run has a gap
-        return lambda first, end: count(text[spans[first][0] : spans[end - 1][1]])
-    return lambda first, end: count_spans(text, spans[first:end], count)
+        own: CountRun = lambda first, end: count(text[spans[first][0] : spans[end - 1][1]])  # noqa: E731
+    else:
+        own = lambda first, end: count_spans(text, spans[first:end], count)  # noqa: E731
+    if not find_tables(text):
+        return own
+
+    def tokens(first: int, end: int) -> int:
+        context = context_of(text, spans[first:end]) if end - first > 1 else ""
+        return own(first, end) + (min(count(context), num_tokens // 2) if context else 0)
+
+    return tokens
 
 
 def longest_run(tokens: CountRun, first: int, num_tokens: int, sums: Sequence[int]) -> int:

@@ -46,9 +46,11 @@ def make_fixed(config: FixedConfig, count: CountTokens) -> Strategy:
 
 
 def _make(config: FixedConfig, tools: ChunkTools) -> Strategy:
-    sizes = (config.sentences_per_chunk, config.num_chunks, config.num_tokens)
-    is_sized = any(size is not None for size in sizes)
-    return make_fixed(config if is_sized else replace(config, num_tokens=tools.max_tokens), tools.count)
+    return make_fixed(config if _is_sized(config) else replace(config, num_tokens=tools.max_tokens), tools.count)
+
+
+def _is_sized(config: FixedConfig) -> bool:
+    return any(size is not None for size in (config.sentences_per_chunk, config.num_chunks, config.num_tokens))
 
 
 def _check(config: FixedConfig) -> None:
@@ -95,7 +97,7 @@ def _by_tokens(text: SentenceText, config: FixedConfig, count: CountTokens) -> I
     """Sentence numbers of each chunk: as many as fit; the next chunk starts at the first repeated sentence."""
     num_tokens = config.num_tokens or DEFAULT_NUM_TOKENS
     count = capped(count, num_tokens)
-    tokens = run_counter(text.text, text.sentences, count)
+    tokens = run_counter(text.text, text.sentences, count, num_tokens)
     sums = list(accumulate(map(count, text.texts()), initial=0))
     first = repeated = 0
     while first < len(text):
@@ -128,5 +130,9 @@ def _repeated(first: int, end: int, config: FixedConfig, tokens: CountRun, sums:
     )
 
 
-KIND = ChunkerKind(FixedConfig, _make)
+def _default_tokens(config: FixedConfig) -> int | None:
+    return None if _is_sized(config) else DEFAULT_NUM_TOKENS
+
+
+KIND = ChunkerKind(FixedConfig, _make, default_tokens=_default_tokens)
 DOCUMENT = ChunkerKind(None, lambda _, tools: lambda text: [Group(text.sentences, level=0)])

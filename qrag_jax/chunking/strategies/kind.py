@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from qrag_jax.chunking.text.chunks import Group, SentenceText, SplitSentences, Strategy
+from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
 from qrag_jax.chunking.tree.boundaries import PredictPoints
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import CountTokens, Embed
@@ -46,6 +46,7 @@ class ChunkerKind:
         tree: (parameters, tools) -> a function that makes trees, whose leaves are its chunks.
         points: parameters -> name of their source of boundaries.
         levels: parameters -> names of the levels of its trees, the coarsest first.
+        default_tokens: parameters -> most tokens of a chunk if `max_tokens` is None; None is no limit.
     """
 
     config: type | None
@@ -53,6 +54,12 @@ class ChunkerKind:
     tree: Callable[[Any, ChunkTools], BuildTree] | None = None
     points: Callable[[Any], str | None] = lambda _: None
     levels: Callable[[Any], tuple[str, ...]] = lambda _: ()
+    default_tokens: Callable[[Any], int | None] = lambda _: None
+
+
+def default_tokens(parameters: Any) -> int | None:
+    """256 for parameters without `num_tokens`, which is then no limit but a size to fill."""
+    return DEFAULT_NUM_TOKENS if parameters.num_tokens is None else None
 
 
 def tree_kind(

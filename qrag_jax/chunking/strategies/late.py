@@ -14,7 +14,7 @@ import numpy as np
 
 from qrag_jax.chunking.size.packing import longest_run
 from qrag_jax.chunking.strategies.fixed import FixedConfig, make_fixed
-from qrag_jax.chunking.strategies.kind import ChunkerKind, ChunkTools
+from qrag_jax.chunking.strategies.kind import ChunkerKind, ChunkTools, default_tokens
 from qrag_jax.chunking.text.chunks import Strategy
 from qrag_jax.chunking.text.spans import join_spans, readable
 from qrag_jax.types import CountTokens, EmbedTokens, InputError, Span, UsageError, check_fields
@@ -248,4 +248,4 @@ def _make(config: LateConfig, tools: ChunkTools) -> Strategy:
     return make_late(config, tools.count)
 
 
-KIND = ChunkerKind(LateConfig, _make)
+KIND = ChunkerKind(LateConfig, _make, default_tokens=default_tokens)

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from qrag_jax.chunking.size.packing import Cut, cut_sentences, cut_words, pack_spans
-from qrag_jax.chunking.strategies.kind import ChunkerKind, ChunkTools
+from qrag_jax.chunking.strategies.kind import ChunkerKind, ChunkTools, default_tokens
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
 from qrag_jax.chunking.text.sentences import BLANK_LINE, LINE_BORDER
 from qrag_jax.chunking.text.spans import strip_span
+from qrag_jax.chunking.text.tables import join_in_rows
 from qrag_jax.types import CountTokens, Span, check_fields
 
 
@@ -43,7 +44,7 @@ def make_recursive(config: RecursiveConfig, count: CountTokens, split: SplitSent
 
 
 def _cut_lines(text: str, span: Span) -> list[Span]:
-    return list(_between(LINE_BORDER, text, span))
+    return join_in_rows(text, list(_between(LINE_BORDER, text, span)))
 
 
 def _between(border: re.Pattern[str], text: str, span: Span) -> Iterator[Span]:
@@ -62,4 +63,4 @@ def _make(config: RecursiveConfig, tools: ChunkTools) -> Strategy:
     return make_recursive(config, tools.count, tools.split)
 
 
-KIND = ChunkerKind(RecursiveConfig, _make)
+KIND = ChunkerKind(RecursiveConfig, _make, default_tokens=default_tokens)

@@ -134,7 +134,7 @@ def merge_runs(
     ]
     capped_count = capped(count, num_tokens)
     sums = list(accumulate((capped_count(text.text[start:end]) for start, end in pieces), initial=0))
-    tokens = run_counter(text.text, pieces, capped_count)
+    tokens = run_counter(text.text, pieces, capped_count, num_tokens)
     kept, first = [], 0
     for last, (_, level) in enumerate(points):
         if last + 1 < len(points) and points[last + 1][1] >= level:

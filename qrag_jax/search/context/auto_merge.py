@@ -150,7 +150,8 @@ class _Tree:
         """Tokens of a node's text, counted at first use."""
         number = node - self.first
         if self._tokens[number] < 0:
-            self._tokens[number] = self._budget.tokens(self._corpus.texts[node])
+            texts = self._corpus.full_texts if self._budget.heads else self._corpus.texts
+            self._tokens[number] = self._budget.tokens(texts[node])
         return self._tokens[number]
 
     def cost(self, node: int) -> int:

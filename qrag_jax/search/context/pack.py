@@ -9,6 +9,7 @@ from typing import Literal
 
 from qrag_jax.chunking.size.packing import longest
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.text.tables import join_context
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.search.note_texts import GivenNote, is_said_in, note_head
@@ -31,6 +32,7 @@ class Passage:
         rank: of that node, from 1.
         node: its id in the corpus.
         copies: (document id, first and last character) of each other place of the same text.
+        context: given to the model above the text and counted with it (`tables.context_of`); mostly empty.
     """
 
     number: int
@@ -42,6 +44,12 @@ class Passage:
     rank: int
     node: int
     copies: tuple[tuple[str, Span], ...] = ()
+    context: str = ""
+
+    @property
+    def full_text(self) -> str:
+        """The text after its context."""
+        return join_context(self.context, self.text)
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,7 @@ class Budget:
         max_notes: most notes after a passage, which together have at most the tokens of the passage; 0 is none.
         cut_last: cut the first node that does not fit to the remaining tokens. This fills the budget exactly, so large
             and small chunks give equal contexts when measured. Needs `count`.
+        heads: a passage that begins inside a table gets the head of the table as its context.
     """
 
     max_tokens: int
@@ -83,6 +92,7 @@ class Budget:
     max_passages: int | None = None
     max_notes: int = 3
     cut_last: bool = False
+    heads: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, positive=("max_tokens", "max_passages"), at_least={"overhead": 0, "max_notes": 0})
@@ -155,9 +165,11 @@ def make_passage(
 ) -> Passage:
     """The passage of a node, with a preliminary number; counts its tokens if they are not given."""
     chunk, text = corpus.nodes[node], corpus.texts[node]
+    context = corpus.contexts[node] if budget.heads else ""
     if num_tokens is None:
-        num_tokens = chunk.num_tokens if budget.count is None else budget.tokens(text)
-    return Passage(number, chunk.document_id, chunk.spans, text, num_tokens, score, rank, node)
+        about = -(-chunk.num_tokens * len(context) // len(text))  # tokens of the context, in proportion
+        num_tokens = chunk.num_tokens + about if budget.count is None else budget.tokens(join_context(context, text))
+    return Passage(number, chunk.document_id, chunk.spans, text, num_tokens, score, rank, node, context=context)
 
 
 def copies_of(corpus: Corpus, ranked: Ranked, node: int) -> tuple[tuple[str, Span], ...]:
@@ -188,7 +200,8 @@ def last_passage(passage: Passage, budget: Budget, used: int) -> list[Passage]:
 def cut_passage(passage: Passage, budget: Budget, room: int) -> Passage | None:
     """The longest beginning of a passage with at most `room` tokens; None if no character fits."""
     text = passage.text
-    size = longest(lambda n: budget.tokens(text[:n]) <= room, len(text), 4 * max(0, room)) if room > 0 else 0
+    fits = lambda n: budget.tokens(join_context(passage.context, text[:n])) <= room  # noqa: E731
+    size = longest(fits, len(text), 4 * max(0, room)) if room > 0 else 0
     text = text[:size].rstrip()
     if not text:
         return None
@@ -197,7 +210,8 @@ def cut_passage(passage: Passage, budget: Budget, room: int) -> Passage | None:
         if left > 0:
             spans.append((start, min(end, start + left)))
         left -= end - start + 1  # and the line break after it
-    return replace(passage, spans=tuple(spans), text=text, num_tokens=budget.tokens(text))
+    num_tokens = budget.tokens(join_context(passage.context, text))
+    return replace(passage, spans=tuple(spans), text=text, num_tokens=num_tokens)
 
 
 def line_of(text: str, start: int) -> int:

@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from qrag_jax.chunking.text.tables import context_of, join_context
 from qrag_jax.search.context.pack import Budget, Context, Passage, last_passage, make_context, make_passage
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import Ranked
@@ -114,8 +115,7 @@ class _Runs:
     def _joined(self, passages: Sequence[Passage]) -> Passage:
         start, end = min(p.spans[0][0] for p in passages), max(p.spans[0][1] for p in passages)
         best = min(passages, key=lambda passage: passage.rank)
-        text = self.corpus.by_id[best.document_id].text[start:end]
-        return replace(best, spans=((start, end),), text=text, num_tokens=self.budget.tokens(text))
+        return _stretched(best, (start, end), self.corpus.by_id[best.document_id].text, self.budget)
 
 
 def _check(parts: Sequence[Passage | Chunk], num_around: int) -> None:
@@ -146,12 +146,18 @@ def _widened(
     met = [passage for passage in passages if passage.document_id == grown.document_id and _overlap(passage, span)]
     start, end = min(p.spans[0][0] for p in met), max(p.spans[0][1] for p in met)
     start, end = min(start, span[0]), max(end, span[1])
-    text = texts[grown.document_id][start:end]
     best = min(met, key=lambda passage: passage.rank)
-    joined = replace(best, spans=((start, end),), text=text, num_tokens=budget.tokens(text))
+    joined = _stretched(best, (start, end), texts[grown.document_id], budget)
     result = sorted([*(p for p in passages if p not in met), joined], key=lambda passage: passage.rank)
     num_tokens = sum(passage.num_tokens + budget.overhead for passage in result)
     return result if num_tokens <= budget.max_tokens else list(passages)
+
+
+def _stretched(passage: Passage, span: Span, text: str, budget: Budget) -> Passage:
+    """The passage with another span of its document."""
+    context, own = context_of(text, [span]) if budget.heads else "", text[slice(*span)]
+    num_tokens = budget.tokens(join_context(context, own))
+    return replace(passage, spans=(span,), text=own, num_tokens=num_tokens, context=context)
 
 
 def _grown(span: Span, side: int, sentences: Sequence[Span]) -> Span | None:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from qrag_jax.chunking.text.chunks import chunk_text
+from qrag_jax.chunking.text.tables import context_of, join_context
 from qrag_jax.search.context.pack import Budget, Context, Passage, last_passage, make_context, make_passage
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import Ranked
@@ -125,8 +126,10 @@ def _passage(
     document = corpus.by_id[corpus.nodes[node].document_id]
     spans = _joined(leaves, [corpus.nodes[leaf].spans[0] for leaf in own.tolist()])
     text = chunk_text(document.text, spans)
-    num_tokens = int(corpus.num_tokens[own].sum()) if budget.count is None else budget.tokens(text)
-    return Passage(0, document.id, spans, text, num_tokens, score, rank, node)
+    context = context_of(document.text, spans) if budget.heads else ""
+    full = join_context(context, text)
+    num_tokens = int(corpus.num_tokens[own].sum()) if budget.count is None else budget.tokens(full)
+    return Passage(0, document.id, spans, text, num_tokens, score, rank, node, context=context)
 
 
 def _joined(leaves: Int[np.ndarray, " n"], spans: Sequence[Span]) -> tuple[Span, ...]:

@@ -175,7 +175,7 @@ class LevelIndex:
         if not len(missing):
             return
         if self.parents.of_texts is not None:
-            texts = [self.corpus.texts[node] for node in missing.tolist()]
+            texts = [self.corpus.full_texts[node] for node in missing.tolist()]
             self._vectors[missing] = unit_rows(embed_texts(self.parents.of_texts, texts))
             self._made[missing] = True
             return
@@ -192,7 +192,7 @@ class LevelIndex:
         return self._words[levels]
 
     def _count_words(self, nodes: Int[np.ndarray, " M"]) -> Bm25Index:
-        return Bm25Index([readable(self.corpus.texts[node]) for node in nodes.tolist()])
+        return Bm25Index([readable(self.corpus.full_texts[node]) for node in nodes.tolist()])
 
     def _without_overlap(self, ranked: Int[np.ndarray, " M"], top_k: int | None) -> Int[np.ndarray, " _"]:
         """Positions of the first `top_k` nodes that neither contain nor lie in a better one; in linear time."""

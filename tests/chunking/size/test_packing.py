@@ -104,4 +104,4 @@ def test_longest_run_counts_from_any_span_on(lengths, num_tokens, data):
     first = data.draw(st.integers(0, len(spans) - 1))
     sums = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
     fitting = [n for n in range(len(spans) - first + 1) if sum(lengths[first : first + n]) + n - 1 <= num_tokens]
-    assert longest_run(run_counter(text, spans, count_characters), first, num_tokens, sums) == max(fitting)
+    assert longest_run(run_counter(text, spans, count_characters, num_tokens), first, num_tokens, sums) == max(fitting)

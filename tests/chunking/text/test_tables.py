@@ -1,0 +1,142 @@
+"""Rows of tables stay whole under every strategy, and a chunk without the head of its table has it as context."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from support.odd_texts import check_chunks, embed_by_hash
+
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
+from qrag_jax.chunking.strategies.fixed import FixedConfig
+from qrag_jax.chunking.text.chunks import chunk_text
+from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.chunking.text.tables import context_of, find_tables, join_context, join_in_rows, make_row_splitter
+from qrag_jax.names import CHUNKERS
+from qrag_jax.types import Document
+
+
+def count(text):
+    """Tokens are words and marks, as WordPiece counts them."""
+    return len(re.findall(r"\w+|[^\w\s]", text))
+
+
+HEAD = "| Berth | Fee. In euros | Note |"
+ROWS = [f"| B{n} | {100 + n}.50 | Ask Dr. Hale. He knows. |" for n in range(1, 41)]
+BARE_ROWS = [f"M{n} | {n} kW | {'long ' * (n % 7)}hours" for n in range(30)]
+BARE_HEAD = "Model | Power | Use"
+TEXT = "\n".join(
+    [
+        "# Harbour\n\nThe harbour has forty berths. All are let by the year.\n\n## Fees of *berths*\n",
+        "These are the fees:",
+        *(HEAD, "|---|--:|:--|", *ROWS),
+        "\nThey are due in spring. Late payers pay twice.\n\n## Motors\n",
+        *(BARE_HEAD, "--- | --- | ---", *BARE_ROWS),
+        "\n```\n| a | b |\n|---|---|\n| code | is no table |\n```\n",
+    ]
+)
+
+
+def span_of(line):
+    return TEXT.index(line), TEXT.index(line) + len(line)
+
+
+def test_the_tables_of_a_text():
+    fees, motors = find_tables(TEXT)
+    assert [TEXT[slice(*row)] for row in fees.rows] == [f"{HEAD}\n|---|--:|:--|", *ROWS]
+    assert (fees.context, motors.context) == (f"Fees of *berths*\n{HEAD}", f"Motors\n{BARE_HEAD}")
+    assert find_tables("a | b\n\nno table") == find_tables("| a |\n|---|\n") == find_tables("") == ()
+    (windows,) = find_tables("| a | b |\r\n|---|---|\r\n| c | d |\r\n")
+    assert windows.context == "| a | b |" and len(windows.rows) == 2
+
+
+def test_a_chunk_has_a_context_if_it_begins_after_the_head_of_a_table():
+    assert context_of(TEXT, [span_of(ROWS[3])]) == f"Fees of *berths*\n{HEAD}"
+    start, end = span_of(ROWS[3])
+    assert context_of(TEXT, [(start + 5, end), span_of("Late payers")]) == f"Fees of *berths*\n{HEAD}"
+    for line in (HEAD, "These are", "Late payers", "## Motors", "| code"):
+        assert context_of(TEXT, [span_of(line)]) == ""
+    assert join_context("", "text") == "text" and join_context("head", "text") == "head\ntext"
+
+
+def test_a_long_head_is_cut_between_cells():
+    head = f"| {' | '.join(f'column {n}' for n in range(500))} |"
+    text = f"{head}\n|{'---|' * 500}\n| 1 |\n| 2 |"
+    context = context_of(text, [(len(text) - 5, len(text))])
+    assert 900 < len(context) <= 1010 and head.startswith(context.removesuffix("| ...")) and context.endswith(" | ...")
+
+
+def test_the_sentences_of_a_table_are_its_rows():
+    split = make_row_splitter(split_sentences)
+    found = [TEXT[slice(*span)] for span in split(TEXT)]
+    assert set(ROWS) | set(BARE_ROWS) <= set(found) and f"{HEAD}\n|---|--:|:--|" in found
+    assert "Late payers pay twice." in found
+    assert split("One. Two.") == split_sentences("One. Two.")
+
+
+def test_spans_in_a_row_are_joined():
+    text = "a\n\n| a | b |\n|---|---|\n| c\u2028d | e |\n| f | g |\n\nb\u2028c"
+    parts = [match.span() for match in re.finditer(r"[^\n\u2028]+", text)]
+    assert [text[slice(*span)] for span in join_in_rows(text, parts)] == [
+        "a", "| a | b |\n|---|---|", "| c\u2028d | e |", "| f | g |", "b", "c",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", CHUNKERS.names)
+@pytest.mark.parametrize("max_tokens", [30, 60, 200])
+def test_rows_are_never_cut_where_they_fit(strategy, max_tokens):
+    chunks = make_chunker(ChunkConfig(strategy, max_tokens), count, embed_by_hash)(document := Document("a", TEXT))
+    check_chunks(document, chunks, count, max_tokens)
+    spans = [span for chunk in chunks for span in chunk.spans]
+    for row in [*ROWS, *BARE_ROWS]:
+        start, end = span_of(row)
+        assert any(first <= start and end <= last for first, last in spans), row
+    for chunk in chunks:
+        context = context_of(TEXT, chunk.spans)
+        if context and TEXT[slice(*chunk.spans[0])].count("\n"):
+            both = count(join_context(context, chunk_text(TEXT, chunk.spans)))
+            assert both <= max_tokens + max(0, count(context) - max_tokens // 2)
+
+
+def test_a_row_that_does_not_fit_is_cut_and_each_part_has_the_context():
+    text = f"{HEAD}\n|---|---|---|\n| B1 | 2 | {'many words ' * 50}|\n{ROWS[1]}"
+    chunks = make_chunker(ChunkConfig("recursive", 40), count)(document := Document("a", text))
+    check_chunks(document, chunks, count, 40)
+    inside = [chunk for chunk in chunks if "many" in chunk_text(text, chunk.spans)]
+    assert len(inside) >= 4 and all(context_of(text, chunk.spans) == HEAD for chunk in inside)
+
+
+def test_a_wide_head_leaves_half_of_a_chunk_to_the_rows():
+    names = " | ".join(f"name {n}" for n in range(60))
+    rows = [f"| r{n} | {n} |" for n in range(200)]
+    text = "\n".join([f"| {names} |", "|" + "---|" * 60, *rows])
+    chunks = make_chunker(ChunkConfig("recursive", 100), count)(Document("a", text))
+    assert all(40 <= chunk.num_tokens <= 50 for chunk in chunks[5:-1]) and len(chunks) > 20
+
+
+@pytest.mark.parametrize("strategy", ["fixed", "recursive", "late", "hierarchy", "levels"])
+@pytest.mark.parametrize(
+    "text", ["word " * 5_000, "x" * 20_000, "one\n" * 3_000, "One. " * 3_000, f"a\n\n{'b ' * 2_000}\n\nc", TEXT * 9]
+)
+def test_256_tokens_are_a_bound_without_any_size(strategy, text):
+    chunks = make_chunker(ChunkConfig(strategy), count_pieces)(document := Document("a", text))
+    check_chunks(document, chunks, count_pieces, 256)
+
+
+def count_pieces(text):
+    """A token for each 5 characters of a word, and one for each mark."""
+    return len(re.findall(r"\w{1,5}|[^\w\s]", text))
+
+
+def test_a_size_of_the_strategy_is_as_asked_for_and_documents_stay_whole():
+    text = f"{'word ' * 1_000}. {'more ' * 1_000}."
+    own = ChunkConfig(fixed=FixedConfig(sentences_per_chunk=1))
+    for config, sizes in (
+        (own, [1_001, 1_001]),
+        (ChunkConfig("document"), [2_002]),
+        (ChunkConfig("headings"), [2_002]),
+    ):
+        assert [chunk.num_tokens for chunk in make_chunker(config, count)(Document("a", text))] == sizes
+    joined = make_chunker(ChunkConfig(min_tokens=300), count)(Document("a", text))
+    assert all(chunk.num_tokens >= 300 for chunk in joined[:-1])
+    few = make_chunker(replace(ChunkConfig(), min_tokens=20), count)(Document("a", text))
+    assert max(chunk.num_tokens for chunk in few) <= 256
