@@ -156,6 +156,7 @@ class Place:
         page: of `start`, from 1; None if the document has no pages.
         converted: the kind of file (`docx`) whose text was made by a reader, so the file itself has no such lines; None
             if lines and characters are those of the file.
+        page_label: the number that the page bears (`iv`), if that is not `page`; else None.
     """
 
     document: str
@@ -164,6 +165,7 @@ class Place:
     line: int
     page: int | None = None
     converted: str | None = None
+    page_label: str | None = None
 
     def __str__(self) -> str:
         if self.page is not None:

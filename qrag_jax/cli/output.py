@@ -30,9 +30,9 @@ def excerpt_with(text: str, sentence: Sentence, most: int) -> str:
 
 
 def place_to_json(place: Place) -> dict[str, object]:
-    """A place as JSON fields: `file` and `line`; `page` and `converted` if it has them."""
+    """A place as JSON fields: `file` and `line`; `page`, `page_label` and `converted` if it has them."""
     found: dict[str, object] = {"file": place.document, "line": place.line}
-    more = {"page": place.page, "converted": place.converted}
+    more = {"page": place.page, "page_label": place.page_label, "converted": place.converted}
     return found | {name: value for name, value in more.items() if value is not None}
 
 

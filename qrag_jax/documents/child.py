@@ -35,8 +35,7 @@ def main() -> None:
     sys.addaudithook(_refuse)
     try:
         found = read(raw)
-        answer = {"text": found.text, "pages": found.pages, "left_out": dict(found.left_out), "unlimited": unlimited}
-        content = json.dumps(answer)
+        content = json.dumps(vars(found) | {"left_out": dict(found.left_out), "unlimited": unlimited})
     except InputError as error:
         content = json.dumps({"refused": str(error)})
     except MemoryError:

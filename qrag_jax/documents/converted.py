@@ -42,11 +42,13 @@ class Converted:
         text: Markdown.
         pages: offset of the first character of each page, ascending; None if there are no pages.
         left_out: content of the file that is missing from the text: kind (a plural noun phrase) -> number.
+        page_labels: the numbers that the pages of a PDF bear (`iv`), if not all are 1, 2, ...; else None.
     """
 
     text: str
     pages: tuple[int, ...] | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+    page_labels: tuple[str, ...] | None = None
 
 
 def cleaned(text: str) -> str:

@@ -99,8 +99,8 @@ def convert(name: str, kind: str, raw: bytes, options: ReadOptions | None = None
         raise InputError(answer["refused"], file=name)
     if answer["unlimited"]:
         _warn_of_no_limits(" and ".join(answer["unlimited"]))
-    pages = answer["pages"]
-    return Converted(answer["text"], None if pages is None else tuple(pages), answer["left_out"])
+    pages, labels = (None if answer[name] is None else tuple(answer[name]) for name in ("pages", "page_labels"))
+    return Converted(answer["text"], pages, answer["left_out"], labels)
 
 
 def _convert_here(name: str, kind: str, raw: bytes, options: ReadOptions) -> Converted:
@@ -133,7 +133,7 @@ __all__ = [
 ]  # fmt: skip
 
 _BEFORE_ENCODING = ", "  # in the result of `reader_of`
-_PAGES, _LEFT_OUT, CONVERTED = "pages", "left_out", "converted"  # of a document's metadata
+_PAGES, _PAGE_LABELS, _LEFT_OUT, CONVERTED = "pages", "page_labels", "left_out", "converted"  # of metadata
 
 
 def read_files(
@@ -332,6 +332,8 @@ def _converted(name: str, kind: str, raw: bytes, options: ReadOptions) -> Docume
     metadata: dict[str, object] = {"path": name, CONVERTED: kind}
     if found.pages is not None:
         metadata[_PAGES] = found.pages
+    if found.page_labels is not None:
+        metadata[_PAGE_LABELS] = found.page_labels
     if found.left_out:
         metadata[_LEFT_OUT] = dict(found.left_out)
     return Document(id=name, text=found.text, metadata=metadata)
@@ -370,3 +372,10 @@ def page_of(document: Document, start: int) -> int | None:
     """
     pages = document.metadata.get(_PAGES)
     return bisect_right(cast(Sequence[int], pages), start) if isinstance(pages, list | tuple) and pages else None
+
+
+def page_label_of(document: Document, page: int | None) -> str | None:
+    """The number that a page bears in a PDF that numbers its pages otherwise than 1, 2, ...; else None."""
+    labels = cast(Sequence[str], document.metadata.get(_PAGE_LABELS, ()))
+    label = None if page is None else next(iter(labels[page - 1 : page]), None)
+    return None if label == str(page) else label

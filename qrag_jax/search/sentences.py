@@ -19,7 +19,7 @@ import numpy as np
 from qrag_jax.chunking.text.blocks import block_units, find_blocks, is_mark
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.documents.read import CONVERTED, page_of
+from qrag_jax.documents.read import CONVERTED, page_label_of, page_of
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.context.pack import Passage, line_of
 from qrag_jax.search.corpus import embed_texts
@@ -132,7 +132,8 @@ def make_place(document: Document, span: Span) -> Place:
     """A place with its line, its page if the document has pages, and what was converted."""
     start, end = span
     line, page = line_of(document.text, start), page_of(document, start)
-    return Place(document.id, start, end, line, page, cast(str | None, document.metadata.get(CONVERTED)))
+    converted = cast(str | None, document.metadata.get(CONVERTED))
+    return Place(document.id, start, end, line, page, converted, page_label_of(document, page))
 
 
 def copy_places(

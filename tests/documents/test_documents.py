@@ -410,7 +410,7 @@ def test_what_reads_a_file_is_named_with_its_versions():
     assert [encoding_of(name) for name in ("text 1, iso8859-1", "1 pdf 1, pypdfium2 5.0, latin-1")] == ["iso8859-1"] * 2
     assert [encoding_of(name) for name in ("text 1, nope", "refused", "utf-8", "text 1, hex")] == [None] * 4
     if is_installed():
-        assert reader_of(DocumentFile("a.pdf", None, True), b"%PDF-1.4", ReadOptions()).startswith("pdf 1, pypdfium2 ")
+        assert reader_of(DocumentFile("a.pdf", None, True), b"%PDF-1.4", ReadOptions()).startswith("pdf 2, pypdfium2 ")
 
 
 def test_a_file_that_is_too_large_to_be_converted_is_refused(tmp_path):

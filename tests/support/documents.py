@@ -79,6 +79,28 @@ def tiny_pdf(pages: Sequence[Sequence[str]], outline: Sequence[tuple[str, int]] 
     return pdf_of_objects(objects, trailer)
 
 
+def marked_pdf(lines: Sequence[tuple[float, float, str]], marks: Sequence[bytes], catalogue: bytes = b"") -> bytes:
+    """A PDF of one page with lines at (left, bottom) in points, and annotations, of which those with /FT are fields.
+
+    An annotation may name `8 0 R` as its appearance, which says "Drawn".
+    """
+    shown = b"".join(b"BT /F1 12 Tf %d %d Td (%b) Tj ET " % (x, y, line.encode("cp1252")) for x, y, line in lines)
+    numbers = [9 + number for number in range(len(marks))]
+    fields = b" ".join(b"%d 0 R" % number for number, mark in zip(numbers, marks, strict=True) if b"/FT" in mark)
+    notes = b" ".join(b"%d 0 R" % number for number in numbers)
+    resources = b"/Resources << /Font << /F1 3 0 R >> >>"
+    drawing = b"/Type /XObject /Subtype /Form /BBox [0 0 90 20] " + resources
+    return pdf_of_objects([
+        b"<< /Type /Catalog /Pages 2 0 R %b %b >>" % (b"/AcroForm 6 0 R" if fields else b"", catalogue),
+        b"<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] %b /Contents 5 0 R /Annots [%b] >>" % (resources, notes),
+        stream(shown), b"<< /Fields [%b] /DR << /Font << /F1 3 0 R >> >> >>" % fields, b"null",
+        stream(b"BT /F1 12 Tf 2 5 Td (Drawn) Tj ET", drawing),
+        *(b"<< /Type /Annot %b >>" % mark for mark in marks),
+    ])  # fmt: skip
+
+
 def silent_pdf() -> bytes:
     """A PDF of one Latin letter, and of 300 Chinese ones, each placed by itself, in a font that is not in it."""
     font = b"<< /Type /Font /Subtype /Type0 /BaseFont /SimSun /Encoding /GBK-EUC-H /DescendantFonts [7 0 R] >>"

@@ -4,8 +4,11 @@ Words that are divided at the end of a line are joined as the rest of the docume
 """
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 from qrag_jax.documents.converted import Converted, ReadOptions, cleaned, several
 from qrag_jax.documents.kinds import FileKind
@@ -63,6 +66,9 @@ def _join(left: str, right: str, words: frozenset[str]) -> str:
     return f"{left}-{right}" if is_whole or is_name or before.isdigit() or after.isdigit() else left + right
 
 
+_LIGATURES = {point: unicodedata.normalize("NFKC", chr(point)) for point in range(0xFB00, 0xFB07)}
+_AT_END = re.compile(r"(?<=[^\W\d_])[-\u00ad\u058a\u2010][ \t]*\r?\n(?=[^\W\d_])")
+_XFA = 2  # a form whose pages a program makes from XML; the PDF has only a page that says so
 _MAX_PAGES = 20_000
 _MAX_ENTRIES = 20_000  # of an outline
 _GAP = "\n\n"  # between pages
@@ -72,9 +78,11 @@ _NO_LETTER = re.compile(r"[\W_]+")
 _NUMBER = re.compile(r"^(?:[0-9]+|[ivxlcIVXLC]+|[A-Z])(?:\.[0-9]+)*\.?\s+")  # of a section
 
 
-def read_pdf(raw: bytes) -> Converted:
+def read_pdf(raw: bytes, options: ReadOptions | None = None) -> Converted:
     """The text of a PDF."""
     import pypdfium2
+
+    from qrag_jax.documents.readers.pdf_marks import marked_text
 
     try:
         document = pypdfium2.PdfDocument(raw)
@@ -82,15 +90,19 @@ def read_pdf(raw: bytes) -> Converted:
         if "assword" in str(error):
             raise InputError("an encrypted PDF; save it without a password") from error
         raise InputError(f"a PDF that cannot be read ({error}); check it and save it again") from error
+    document.init_forms()
     num_pages = len(document)
     if num_pages > _MAX_PAGES:
         raise InputError(f"a PDF of {num_pages:,} pages, more than the {_MAX_PAGES:,} that are read; split it")
-    texts, num_bad, num_silent = [], 0, 0
+    comments = options is not None and options.comments
+    texts, num_bad, num_silent, left_out = [], 0, 0, Counter(attachments=document.count_attachments())
     for number in range(num_pages):
         try:
             page = document[number]
             text = page.get_textpage()
-            texts.append(text.get_text_range())
+            plain, beside = marked_text(document, number, text, comments)
+            texts.append(divided_at_ends(plain.translate(_LIGATURES)))
+            left_out.update(beside)
             num_silent += _is_silent(page, text)
             text.close()
             page.close()
@@ -101,22 +113,38 @@ def read_pdf(raw: bytes) -> Converted:
         raise InputError(f"a PDF of {several(num_pages, 'page')}, none readable; check it and save it again")
     num_blank = sum(not text.strip() for text in texts) - num_bad
     if num_blank + num_bad == num_pages:
-        raise InputError(
-            f"a scanned PDF: {several(num_pages, 'page')} without a character; run text recognition (OCR) and give "
-            "its text"
-        )
+        _refuse_blank(document, several(num_pages, "page"), left_out["comments"])
     words = words_of(texts)
     pages = [cleaned(joined(text, words)) for text in texts]
     for number, headings in _outline(document).items():
         if number < num_pages:
             pages[number] = with_headings(pages[number], headings)
-    left_out = {
+    left_out |= {
         "pages without a character (pictures or blank)": num_blank,
         "pages that cannot be read": num_bad,
         "pages without most letters (fonts that are not in it)": num_silent,
+        "forms of another kind (XFA)": document.get_formtype() == _XFA,
     }
-    left_out = {kind: number for kind, number in left_out.items() if number}
-    return Converted(_GAP.join(pages), tuple(_starts(pages)), left_out)
+    left_out = {kind: int(number) for kind, number in left_out.items() if number}
+    labels = tuple(document.get_page_label(number) for number in range(num_pages))
+    has_own = any(label not in ("", str(number)) for number, label in enumerate(labels, 1))
+    return Converted(_GAP.join(pages), tuple(_starts(pages)), left_out, labels if has_own else None)
+
+
+def divided_at_ends(text: str) -> str:
+    """Text with `DIVIDED` for hyphens of all kinds between letters at the end of a line; pdfium knows two kinds."""
+    return _AT_END.sub(DIVIDED, text)
+
+
+def _refuse_blank(document: "pypdfium2.PdfDocument", pages: str, num_comments: int) -> NoReturn:
+    """Refuses a PDF without a character, and says what it has."""
+    if num_comments:
+        raise InputError(
+            f"a PDF of {pages} without a character but {several(num_comments, 'comment')}; read them with the option comments"
+        )
+    if document.get_formtype():
+        raise InputError(f"a PDF form of {pages} with empty fields and no other character; fill it in, or leave it out")
+    raise InputError(f"a scanned PDF: {pages} without a character; run text recognition (OCR) and give its text")
 
 
 def _is_silent(page: "pypdfium2.PdfPage", text: "pypdfium2.PdfTextPage") -> bool:
@@ -184,13 +212,16 @@ def _letters(text: str) -> str:
     return _NO_LETTER.sub("", text).lower()
 
 
-def _load(_: ReadOptions) -> Callable[[bytes], Converted]:
-    import pypdfium2  # noqa: F401
+def _load(options: ReadOptions) -> Callable[[bytes], Converted]:
+    import pypdfium2.raw  # noqa: F401
 
-    return read_pdf
+    import qrag_jax.documents.readers.pdf_marks  # noqa: F401
+
+    return partial(read_pdf, options=options)
 
 
 KIND = FileKind(
     (".pdf",), "a PDF", ("pypdfium2",), _load,
     lambda head, named: head.lstrip().startswith(b"%PDF-") or (named and b"%PDF-" in head),
+    version=2, uses=("comments",),
 )  # fmt: skip
