@@ -140,7 +140,7 @@ def _refuse_blank(document: "pypdfium2.PdfDocument", pages: str, num_comments: i
     """Refuses a PDF without a character, and says what it has."""
     if num_comments:
         raise InputError(
-            f"a PDF of {pages} without a character but {several(num_comments, 'comment')}; read them with the option comments"
+            f"a PDF of {pages} without a character but {several(num_comments, 'comment')}; read the comments too"
         )
     if document.get_formtype():
         raise InputError(f"a PDF form of {pages} with empty fields and no other character; fill it in, or leave it out")

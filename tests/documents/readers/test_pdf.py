@@ -130,9 +130,7 @@ def test_a_form_alone_is_no_scan():
     assert read_pdf(marked_pdf([], [value, checked])).text == "Berth 17\n[x] Agreed"
     with pytest.raises(InputError, match="a PDF form of 1 page with empty fields and no other character; fill it in"):
         read_pdf(marked_pdf([], [empty]))
-    with pytest.raises(
-        InputError, match="a PDF of 1 page without a character but 1 comment; read them with the option comments"
-    ):
+    with pytest.raises(InputError, match="a PDF of 1 page without a character but 1 comment; read the comments too"):
         read_pdf(marked_pdf([], [NOTE % b"Text"]))
 
 
