@@ -134,8 +134,8 @@ FILE_READERS: Registry[Any] = Registry(
     (
         Entry("pdf", "qrag_jax.documents.readers.pdf:KIND", "page by page; lines named in the outline are headings"),
         Entry("html", "qrag_jax.documents.readers.html:KIND", "the main part of a page, or all but its navigation"),
-        Entry("docx", "qrag_jax.documents.readers.docx:KIND", "headings, lists, tables and notes, by their styles"),
-        Entry("odt", "qrag_jax.documents.readers.odt:KIND", "headings, lists, tables and notes, by their styles"),
+        Entry("docx", "qrag_jax.documents.readers.office:DOCX", "headings, lists, tables and notes, by their styles"),
+        Entry("odt", "qrag_jax.documents.readers.office:ODT", "headings, lists, tables and notes, by their styles"),
         Entry("epub", "qrag_jax.documents.readers.epub:KIND", "chapters in reading order"),
         Entry("eml", "qrag_jax.documents.readers.mail:KIND", "subject, sender, date and the text, once"),
         Entry("ipynb", "qrag_jax.documents.readers.notebook:KIND", "Markdown and code cells in order"),

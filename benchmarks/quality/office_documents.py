@@ -34,13 +34,14 @@ RESULTS = Path(__file__).parent / "results"
 HALVES = ("first", "second")
 _LEAST_WORDS, _EACH = 100, {".docx": 12, ".odt": 8}  # files of each half
 _WORD = re.compile(r"\w+")
+_MARKS = re.compile(r"(?<=[\w)\]])[_^](?=[\w(+−-])")
 _STORIES = re.compile(
     r"word/(document\d*|(foot|end)notes|(header|footer)\d*|diagrams/data\d*|charts/chart\d*)\.xml|"
     r"((Object \d+/)?content|styles)\.xml"
 )
 _DROPPED = {
     "del", "moveFrom", "Fallback", "tracked-changes", "annotation", "instrText", "delText", "rPr", "pPr", "f",
-    "automatic-styles", "settings",
+    "automatic-styles", "settings", "title", "desc",
 }  # fmt: skip
 _BREAKS = {"tab", "br", "cr", "ptab", "s", "line-break", "footnoteReference", "note-citation", "oMath", "sym"}
 _OWN_LINE = {"p", "h", "pt", "tc", "note", "v", "txbxContent"}
@@ -100,7 +101,9 @@ def _kept(reference: Counter[str], ours: Counter[str]) -> float:
 
 
 def _words(text: str) -> Counter[str]:
-    return Counter(_WORD.findall(unicodedata.normalize("NFKC", text.replace("\u00ad", "")).casefold()))
+    """Words, without the marks of raised and lowered text that ours has."""
+    plain = _MARKS.sub("", text.replace("\u00ad", ""))
+    return Counter(_WORD.findall(unicodedata.normalize("NFKC", plain).casefold()))
 
 
 def _words_of_xml(raw: bytes) -> Counter[str]:

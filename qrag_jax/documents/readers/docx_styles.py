@@ -4,9 +4,9 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
+from lxml.etree import _Element as Element  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
 
-from qrag_jax.documents.readers.office import numeral, whole_number
+from qrag_jax.documents.readers.office_story import numeral, whole_number
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _HEADING = re.compile(
@@ -23,11 +23,13 @@ class Look(NamedTuple):
 
     Attributes:
         level: of a heading, from 1; 0 for text.
-        numbering: (id or None, level or None).
+        number: id of a list.
+        depth: in that list, from 0.
     """
 
     level: int | None = None
-    numbering: tuple[str | None, str | None] | None = None
+    number: str | None = None
+    depth: str | None = None
     is_hidden: bool | None = None
     script: str | None = None
 
@@ -41,28 +43,27 @@ class _Level(NamedTuple):
     is_legal: bool
 
 
-def value(element: etree._Element | None, path: str) -> str | None:
+def value(element: Element | None, path: str) -> str | None:
     """`w:val` at a path of names such as `pPr/outlineLvl`; None if it is not there."""
     found = None if element is None else element.find("/".join(W + name for name in path.split("/")))
     return None if found is None else found.get(f"{W}val", "")
 
 
-def is_on(element: etree._Element | None, path: str) -> bool | None:
+def is_on(element: Element | None, path: str) -> bool | None:
     """A property that is there, unless it says no; None if it is not there."""
     found = value(element, path)
     return None if found is None else found not in ("0", "false", "off")
 
 
-def numbering_of(properties: etree._Element | None) -> tuple[str | None, str | None] | None:
-    """(id, level) that the properties of a paragraph give."""
-    found = value(properties, "numPr/numId"), value(properties, "numPr/ilvl")
-    return found if any(found) else None
+def numbering_of(properties: Element | None) -> tuple[str | None, str | None]:
+    """(id of a list, level) that the properties of a paragraph give; None for each that they do not."""
+    return value(properties, "numPr/numId"), value(properties, "numPr/ilvl")
 
 
 class Styles:
     """What styles say, by their id."""
 
-    def __init__(self, root: etree._Element | None):
+    def __init__(self, root: Element | None):
         """Finds all styles of `word/styles.xml`."""
         styles = () if root is None else root.iter(f"{W}style")
         self._styles = {style.get(f"{W}styleId", ""): style for style in styles}
@@ -77,7 +78,7 @@ class Styles:
             seen.add(name)
             properties, of_text = style.find(f"{W}pPr"), style.find(f"{W}rPr")
             own = Look(
-                _level_of_style(style, properties), numbering_of(properties), is_on(of_text, "vanish"),
+                _level_of_style(style, properties), *numbering_of(properties), is_on(of_text, "vanish"),
                 value(of_text, "vertAlign"),
             )  # fmt: skip
             found = {key: one for key, one in own._asdict().items() if one is not None} | found
@@ -85,13 +86,13 @@ class Styles:
         return Look(**found)  # pyright: ignore[reportArgumentType]  # the fields of a Look
 
 
-def level_of(properties: etree._Element | None) -> int | None:
+def level_of(properties: Element | None) -> int | None:
     """Level of a heading from 1 that an outline level means; 0 for text, None if there is none."""
     outline = value(properties, "outlineLvl")
     return None if outline is None or not outline.isdecimal() else (int(outline) + 1) % (_BODY + 1)
 
 
-def _level_of_style(style: etree._Element, properties: etree._Element | None) -> int | None:
+def _level_of_style(style: Element, properties: Element | None) -> int | None:
     level = level_of(properties)
     return _level_of_name(value(style, "name") or "") if level is None else level
 
@@ -104,7 +105,7 @@ def _level_of_name(name: str) -> int | None:
 class Numbering:
     """Counts the paragraphs of numbered lists."""
 
-    def __init__(self, root: etree._Element | None, styles: Styles):
+    def __init__(self, root: Element | None, styles: Styles):
         """Finds all lists of `word/numbering.xml`."""
         self._styles = styles
         self._lists: dict[str, dict[int, _Level]] = {}
@@ -128,8 +129,8 @@ class Numbering:
         if key not in self._numbers:
             return None
         number_id, (key, starts, own) = key, self._numbers[key]
-        linked = self._styles.look(self._linked[key]).numbering if key in self._linked else None
-        key = self._numbers[linked[0]][0] if linked and linked[0] in self._numbers else key
+        linked = self._styles.look(self._linked[key]).number if key in self._linked else None
+        key = self._numbers[linked][0] if linked in self._numbers else key
         levels = self._lists.get(key, {}) | own
         of_style = next((index for index, one in levels.items() if style and one.style == style), 0)
         depth = of_style if level is None else whole_number(level)
@@ -157,7 +158,7 @@ def _counted(levels: dict[int, _Level], counts: dict[int, int], depth: int, inde
     return "" if form == "none" else numeral(counts.setdefault(index, levels[index].start), form)
 
 
-def _levels(element: etree._Element) -> dict[int, _Level]:
+def _levels(element: Element) -> dict[int, _Level]:
     return {
         whole_number(one.get(f"{W}ilvl")): _Level(
             whole_number(value(one, "start") or "0"), value(one, "numFmt") or "decimal", value(one, "lvlText") or "",

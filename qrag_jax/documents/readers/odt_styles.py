@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
-from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
+from lxml.etree import _Element as Element  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
 
-from qrag_jax.documents.readers.office import numeral, whole_number
+from qrag_jax.documents.readers.office_story import numeral, whole_number
 
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns:"
 
@@ -18,7 +18,7 @@ def name_of(tag: str) -> str:
     return f"{space.removeprefix(_OASIS).partition(':')[0]}:{local}"
 
 
-def attribute(element: etree._Element, name: str, default: str = "") -> str:
+def attribute(element: Element, name: str, default: str = "") -> str:
     """An attribute such as `text:name`."""
     prefix, _, local = name.partition(":")
     return element.get(f"{{{_OASIS}{prefix}:1.0}}{local}", default)
@@ -29,23 +29,21 @@ class Look(NamedTuple):
 
     Attributes:
         level: of a heading, from 1.
-        script: `^` for raised text, `_` for lowered, "" for neither.
-        lists: name of the style of lists.
+        script: `sup` for raised text, `sub` for lowered, "" for neither.
     """
 
     level: int | None = None
     is_hidden: bool | None = None
     script: str | None = None
-    lists: str | None = None
 
 
 class Styles:
     """What the styles of `content.xml` and `styles.xml` say."""
 
-    def __init__(self, roots: Iterable[etree._Element]):
+    def __init__(self, roots: Iterable[Element]):
         """Finds all styles."""
-        self._styles: dict[str, etree._Element] = {}
-        self._levels: dict[str, dict[int, etree._Element]] = {}
+        self._styles: dict[str, Element] = {}
+        self._levels: dict[str, dict[int, Element]] = {}
         for root in roots:
             for one in root.iter(f"{{{_OASIS}style:1.0}}style"):
                 self._styles.setdefault(attribute(one, "style:name"), one)
@@ -91,7 +89,7 @@ class Styles:
         return 1 if level is None else whole_number(attribute(level, "text:start-value", "1"))
 
 
-def _look_of(style: etree._Element) -> Look:
+def _look_of(style: Element) -> Look:
     level = whole_number(attribute(style, "style:default-outline-level"))
     hidden = script = None
     for one in style:
@@ -99,6 +97,6 @@ def _look_of(style: etree._Element) -> Look:
             shown = attribute(one, "text:display")
             hidden = shown == "none" if shown else None
             if place := attribute(one, "style:text-position"):
-                script = "_" if place.startswith(("sub", "-")) else "" if place.startswith("0%") else "^"
+                script = "sub" if place.startswith(("sub", "-")) else "" if place.startswith("0%") else "sup"
     is_title = attribute(style, "style:name") == "Title"
-    return Look(level or (1 if is_title else None), hidden, script, attribute(style, "style:list-style-name") or None)
+    return Look(level or (1 if is_title else None), hidden, script)

@@ -1,53 +1,41 @@
 """Equations of Office (OMML) as text in one line: `x^2/(y + 1)`, `sqrt(x)`, `∑_(i=1)^n x`."""
 
 import re
+from collections import defaultdict
 
-from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
+from lxml.etree import _Element as Element  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
 
-_ATOM = re.compile(r"[^\W_]*(?:\.\d+)?|\([^()]*\)|.")
-_SCRIPTS = {"sub": "_", "sup": "^"}
+_ATOM = re.compile(r"[+\-−]?\w*(?:\.\d+)?|\([^()]*\)|.")
+_FORMS = {
+    "f": "{num}/{den}", "sSup": "{e}^{sup}", "sSub": "{e}_{sub}", "sSubSup": "{e}_{sub}^{sup}",
+    "limLow": "{e}_{lim}", "limUpp": "{e}^{lim}", "func": "{fName} {e}",
+}  # fmt: skip
+_BETWEEN = {"mr": ", ", "m": "; ", "eqArr": "; ", "oMathPara": "; "}  # parts
 
 
-def linear(element: etree._Element) -> str:
+def linear(element: Element) -> str:
     """An equation, or a part of one, as text."""
     kind = _name(element)
     if kind == "t":
         return element.text or ""
-    inside = [(_name(child), child) for child in element if not _name(child).endswith("Pr")]
-    texts = [(name, linear(child)) for name, child in inside]
-    part = dict(texts)
-    base, written = part.get("e", ""), "".join(text for _, text in texts)
-    match kind:
-        case "f":
-            return f"{_atom(part.get('num', ''))}/{_atom(part.get('den', ''))}"
-        case "sSub" | "sSup" | "sSubSup":
-            return _atom(base) + _scripts(part)
-        case "sPre":
-            return _scripts(part) + _atom(base)
-        case "nary":
-            return f"{_value(element, 'chr', '∫')}{_scripts(part)} {_atom(base)}"
-        case "limLow" | "limUpp":
-            return f"{base}{'_' if kind == 'limLow' else '^'}{_atom(part.get('lim', ''))}"
-        case "rad":
-            degree = part.get("deg", "")
-            return f"root({degree}, {base})" if degree else f"sqrt({base})"
-        case "d":
-            parts = _value(element, "sepChr", "|").join(text for name, text in texts if name == "e")
-            return f"{_value(element, 'begChr', '(')}{parts}{_value(element, 'endChr', ')')}"
-        case "func":
-            return f"{part.get('fName', '')} {base}"
-        case "acc":
-            return base + _value(element, "chr", "\u0302")
-        case "m":
-            return f"[{'; '.join(text for name, text in texts if name == 'mr')}]"
-        case "mr" | "eqArr":
-            return (", " if kind == "mr" else "; ").join(text for name, text in texts if name == "e")
-        case "oMathPara":
-            return "; ".join(text for _, text in texts)
-    return written
+    inside = [(_name(child), linear(child)) for child in element if not _name(child).endswith("Pr")]
+    part = defaultdict(str, {name: _atom(text) for name, text in inside})
+    if kind in _FORMS:
+        return _FORMS[kind].format_map(part)
+    if kind in ("nary", "sPre"):
+        scripts = "".join(mark + part[name] for name, mark in (("sub", "_"), ("sup", "^")) if part[name])
+        return f"{_value(element, 'chr', '∫') if kind == 'nary' else ''}{scripts} {part['e']}"
+    if kind == "d":
+        parts = _value(element, "sepChr", "|").join(text for name, text in inside if name == "e")
+        return f"{_value(element, 'begChr', '(')}{parts}{_value(element, 'endChr', ')')}"
+    written = _BETWEEN.get(kind, "").join(text for _, text in inside)
+    if kind == "rad":
+        base = dict(inside).get("e", "")
+        return f"root({base}, {part['deg']})" if part["deg"] else f"sqrt({base})"
+    return written + _value(element, "chr", "\u0302") if kind == "acc" else f"[{written}]" if kind == "m" else written
 
 
-def _name(element: etree._Element) -> str:
+def _name(element: Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
@@ -55,12 +43,7 @@ def _atom(text: str) -> str:
     return text if _ATOM.fullmatch(text) else f"({text})"
 
 
-def _scripts(part: dict[str, str]) -> str:
-    return "".join(f"{mark}{_atom(part[name])}" for name, mark in _SCRIPTS.items() if part.get(name))
-
-
-def _value(element: etree._Element, name: str, default: str) -> str:
+def _value(element: Element, name: str, default: str) -> str:
     """A character from the properties of an element; without the property the default."""
-    space = element.tag.rpartition("}")[0] + "}"
-    found = element.find(f"{space}{_name(element)}Pr/{space}{name}")
-    return default if found is None else found.get(f"{space}val", "")
+    found = element.find(f"{{*}}{_name(element)}Pr/{{*}}{name}")
+    return default if found is None else next(iter(found.attrib.values()), "")
