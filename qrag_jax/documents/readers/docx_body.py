@@ -13,7 +13,7 @@ from qrag_jax.documents.readers.docx_drawings import A, chart, words
 from qrag_jax.documents.readers.docx_package import Package
 from qrag_jax.documents.readers.docx_styles import Look, Numbering, Styles, W, is_on, level_of, numbering_of, value
 from qrag_jax.documents.readers.html_as_markdown import parse
-from qrag_jax.documents.readers.office_story import Story, demote_heads, whole_number
+from qrag_jax.documents.readers.office_story import Story, spread_long, whole_number
 from qrag_jax.documents.readers.omml import linear
 from qrag_jax.documents.readers.symbol_fonts import character
 
@@ -274,7 +274,7 @@ class _Story(Story):
                 if row.find(f"{W}trPr/{W}del") is None:
                     with self.into(self.element("tr")):
                         self._row(row, above)
-        demote_heads(table)
+        spread_long(table)
 
     def _row(self, row: Element, above: dict[int, Element]) -> None:
         column = min(whole_number(value(row, "trPr/gridBefore")), _MOST_COLUMNS)

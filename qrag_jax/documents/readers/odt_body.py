@@ -9,12 +9,13 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compile
 from lxml.etree import _Element as Element  # pyright: ignore[reportAttributeAccessIssue]
 
 from qrag_jax.documents.readers.odt_styles import Look, Styles, attribute, name_of
-from qrag_jax.documents.readers.office_story import Story, demote_heads, read_tree, whole_number
+from qrag_jax.documents.readers.office_story import Story, read_tree, spread_long, whole_number
 from qrag_jax.documents.readers.zip_archive import Archive
 from qrag_jax.types import InputError
 
 _SPACE = re.compile(r"[ \t\r\n]+")
 _MANIFEST = "META-INF/manifest.xml"
+_MOST_SPANNED = 64  # columns or rows; hostile files declare millions
 _MATH = "{http://www.w3.org/1998/Math/MathML}"
 _OTHERS = {
     "office:spreadsheet": "a spreadsheet (ODS), which cannot be read; save its sheets as .csv and name them",
@@ -249,7 +250,7 @@ class _Story(Story):
         table = self.element("table")
         with self.into(table):
             self._rows(element, "td")
-        demote_heads(table)
+        spread_long(table)
 
     def _rows(self, element: Element, tag: str) -> None:
         for one in element:
@@ -262,11 +263,14 @@ class _Story(Story):
                 self._rows(one, "th" if name == "table:table-header-rows" else tag)
 
     def _cell(self, cell: Element, tag: str) -> None:
-        spans = {name: attribute(cell, f"table:number-{name}s-spanned", "1") for name in ("column", "row")}
+        spans = {
+            f"{name[:3]}span": str(whole_number(attribute(cell, f"table:number-{name}-spanned"), _MOST_SPANNED) or 1)
+            for name in ("columns", "rows")
+        }
         if not len(cell) and cell.getnext() is None:
             return  # what programs write up to the last column of a sheet
-        for _ in range(whole_number(attribute(cell, "table:number-columns-repeated", "1"), 64)):
-            with self.into(self.element(tag, colspan=spans["column"], rowspan=spans["row"])):
+        for _ in range(whole_number(attribute(cell, "table:number-columns-repeated", "1"), _MOST_SPANNED)):
+            with self.into(self.element(tag, **spans)):
                 self.blocks(cell)
 
 

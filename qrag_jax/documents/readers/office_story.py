@@ -142,11 +142,14 @@ def _list_at(out: Element, depth: int, tag: str) -> Element:
     return out
 
 
-def demote_heads(table: Element) -> None:
-    """Makes long heads of a table ordinary cells, because a head is written again in each of its columns."""
-    for cell in table.iter("th"):
-        if len("".join(cell.itertext())) > _LONGEST_HEAD or cell.find(".//table") is not None:
-            cell.tag = "td"
+def spread_long(table: Element) -> None:
+    """Leaves a long cell over several columns in the first of them, because heads are written again in each."""
+    for cell in list(table.iterfind("tr/*")):
+        num_columns = int(cell.get("colspan", "1"))
+        if num_columns > 1 and len("".join(cell.itertext())) > _LONGEST_HEAD:
+            cell.set("colspan", "1")
+            for _ in range(num_columns - 1):
+                cell.addnext(etree.Element("td", rowspan=cell.get("rowspan", "1")))
 
 
 def converted(root: Element, left_out: Counter[str], about: str) -> Converted:
