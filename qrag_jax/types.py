@@ -418,6 +418,9 @@ class Generation:
             is none.
         answer_id: the server's id of the answer; None if there is none. Some servers repeat ids.
         is_fatal: every other call would fail with the same error, so no more are made.
+        thinking: text that the model wrote before its answer and that is no part of it; None if there is none. Tokens
+            and log-probabilities include it.
+        is_empty: the model ended its answer without a text, and `error` says so; asked otherwise, it may give one.
     """
 
     text: str
@@ -430,6 +433,13 @@ class Generation:
     answered_by: str | None = None
     answer_id: str | None = None
     is_fatal: bool = False
+    thinking: str | None = None
+    is_empty: bool = False
+
+    @property
+    def is_failed(self) -> bool:
+        """True if the call failed; False also for an empty answer, which measures score 0."""
+        return self.error is not None and not self.is_empty
 
 
 # Called with the position of a prompt and its answer when that is finished, in the thread that called `generate`.

@@ -125,7 +125,7 @@ def reading_of(answers: Sequence[Generation], error: str | None) -> Reading:
     return Reading(
         num_calls=len(paid),
         num_from_journal=len(answers) - len(paid),
-        num_failed=int(answers[-1].error is not None),
+        num_failed=int(answers[-1].is_failed),
         prompt_tokens=sum(answer.prompt_tokens for answer in paid),
         completion_tokens=sum(answer.completion_tokens for answer in paid),
         errors=() if error is None else (error,),

@@ -385,7 +385,7 @@ class _Builder:
             sampling = replace(config.sampling, temperature=config.draw_temperature, seed=config.sampling.seed + draw)
             desk = replace(desk, sampling=sampling, reading=Reading())
         outcomes = list(desk.outcomes(stage, prompts, len(prompts), form, config.max_tokens))
-        if failed := [error for one in outcomes if (error := one.generations[-1].error) is not None]:
+        if failed := [last.error for one in outcomes if (last := one.generations[-1]).is_failed]:
             raise InputError(
                 f"{stage}: {len(failed):,} of {len(prompts):,} calls of the language model failed; the first one: "
                 f"{failed[0]}; build again (with a journal, only failed calls are repeated)"

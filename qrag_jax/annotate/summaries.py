@@ -81,7 +81,9 @@ def summarise(
 
     prompts = [chunk_prompt(template, text) for text in different]
     answers = ask_all(generator, prompts, sampling=replace(config.sampling, max_tokens=config.max_tokens), tell=tell)
-    reading = sum((reading_of([answer], answer.error) for answer in answers), Reading(len(texts)))
+    reading = sum(
+        (reading_of([answer], answer.error if answer.is_failed else None) for answer in answers), Reading(len(texts))
+    )
     if different and reading.num_failed == len(different):
         raise InputError(
             f"{_STAGE}: all {len(different):,} calls of the language model failed; the first one: {reading.errors[0]}"
@@ -89,7 +91,7 @@ def summarise(
     known = dict(zip(different, answers, strict=True))
     found = [known[readable(text)] for text in texts]
     summaries = tuple(" ".join(answer.text.split()) or None for answer in found)
-    left_out = Counter(CALL_FAILED if one.error else EMPTY for one in found if not one.text.strip())
+    left_out = Counter(CALL_FAILED if one.is_failed else EMPTY for one in found if not one.text.strip())
     return Summaries(summaries, left_out, reading)
 
 

@@ -94,8 +94,8 @@ def read_windows(
             prompts = (prompt(now[place]) for place in places)
             outcomes = desk.outcomes("windows", prompts, len(places), kind, max_tokens)
             for place, outcome in zip(places, outcomes, strict=True):
-                if (error := outcome.generations[-1].error) is not None:
-                    failed[place] = error
+                if (last := outcome.generations[-1]).is_failed:
+                    failed[place] = str(last.error)
                     continue
                 now[place], rows, dropped = advance(now[place], outcome.value)
                 desk.left_out += dropped

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from jax.sharding import Mesh
 
+from qrag_jax.llm.thinking import answer_of, is_mark, opened_by
 from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.causal_lm import ComputeDtype
 from qrag_jax.models.decoder.generation import Decoded, make_decoder
@@ -13,6 +15,8 @@ from qrag_jax.models.decoder.sources import SMOLLM2
 from qrag_jax.models.decoder.weights import LoadedDecoder, best_storage, load_decoder
 from qrag_jax.names import Storage
 from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, UsageError
+
+_MAX_MARK = 20  # tokens of a tag at the end of a prompt, whose letters may be tokens of their own
 
 
 class LocalGenerator:
@@ -123,10 +127,25 @@ class LocalGenerator:
             place = places[number]
             logprobs = answer.logprobs if sampling.logprobs else None
             counts = len(readable[place]), len(answer.ids)
-            note(place, Generation(answer.text, answer.finish_reason, *counts, logprobs=logprobs))
+            said = Generation(answer.text, answer.finish_reason, *counts, logprobs=logprobs)
+            if sampling.grammar is None:  # else the text has the form that was asked for
+                said = answer_of(replace(said, text=self._marked(answer, readable[place])))
+            note(place, said)
 
         self.decoding.generate_ids(list(readable.values()), sampling, decoded)
         return [generations[place] for place in range(len(prompts))]
+
+    def _marked(self, answer: Decoded, prompt: Sequence[int]) -> str:
+        """The text of an answer with the marks of thinking that the tokenizer drops or the prompt has opened."""
+        decode, texts = self._tokenizer.decode, self._tokenizer.token_texts
+        marks = [place for place, number in enumerate(answer.ids) if is_mark(texts.get(number, ""))]
+        text = answer.text
+        if marks:
+            parts = [decode(answer.ids[start + 1 : end]) for start, end in pairwise([-1, *marks, len(answer.ids)])]
+            after = decode(answer.ids)[len(text) :]  # behind a stop text, or bytes of half a character
+            named = [texts[answer.ids[place]] for place in marks]
+            text = "".join(part + mark for part, mark in zip(parts, [*named, ""], strict=True)).removesuffix(after)
+        return opened_by("".join(texts.get(number) or decode([number]) for number in prompt[-_MAX_MARK:])) + text
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text as part of a message. Satisfies `types.CountTokens`."""

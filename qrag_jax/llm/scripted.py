@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qrag_jax.files.reading import read_limited
 from qrag_jax.files.text_files import json_value, numbered_lines
+from qrag_jax.llm.thinking import answer_of
 from qrag_jax.models.grammar.compile import compile_grammar
 from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, UsageError
 
@@ -64,7 +65,10 @@ class ScriptedGenerator:
             time.sleep(self._delay)
             reply = self._reply(prompt, number)
             generation = reply if isinstance(reply, Generation) else _cut(reply, prompt, sampling)
-            generation = generation if sampling.grammar is None else _held_to(sampling.grammar, generation)
+            if sampling.grammar is not None:
+                generation = _held_to(sampling.grammar, generation)
+            elif not isinstance(reply, Generation):
+                generation = answer_of(generation)
             generations.append(generation)
             if finished is not None:
                 finished(place, generation)
@@ -140,7 +144,7 @@ def _row_reply(row: Mapping[str, str], where: str) -> Reply:
         return row["answer"]
     if row["finish_reason"] == "error":
         raise InputError(f'{where}: finish_reason "error" needs the field "error", not "answer"')
-    return Generation(row["answer"], row["finish_reason"], completion_tokens=_num_words(row["answer"]))
+    return answer_of(Generation(row["answer"], row["finish_reason"], completion_tokens=_num_words(row["answer"])))
 
 
 def _held_to(grammar: Grammar, generation: Generation) -> Generation:

@@ -45,8 +45,8 @@ def ask_structured(
     """Asks every question until its answer can be parsed, at most `max_asks` times.
 
     An answer is parsed, then repaired and parsed again. An answer that was cut at `max_tokens` is not repaired, because
-    the missing part is unknown. If both fail, the model is asked again with its answer and the reason. A failed call is
-    not asked again; the generator does the retries.
+    the missing part is unknown. If both fail, the model is asked again with its answer and the reason, also after an
+    empty answer. A failed call is not asked again; the generator does the retries.
 
     Args:
         generator: gives the answers.
@@ -96,7 +96,7 @@ class _Batch(Generic[T]):
         """Records the outcome of a prompt, or prepares it to be asked again."""
         answers = (*self.answers.get(place, ()), generation)
         self.answers[place] = answers
-        if generation.error is not None:
+        if generation.is_failed:
             self._settle(place, Structured(None, generation.error, len(answers), False, answers))
             return
         value, reason, was_repaired = self._read(generation)

@@ -19,11 +19,22 @@ from qrag_jax.search.note_texts import GivenNote, check_given
 from qrag_jax.search.sentences import copy_places, make_sentence, score_sentences
 from qrag_jax.types import Document, InputError, Place, Sentence, Span
 
-_NUMBER = r"\d{1,6}"  # longer ones are not numbers of passages
-_PART = rf"{_NUMBER}(?:\s*[-\u2013]\s*{_NUMBER})?"
-# [1], [1, 3], [2-4]
-_CITATION = re.compile(rf"\[\s*({_PART}(?:\s*[,;]\s*{_PART})*)\s*\]", re.ASCII)
-_RANGE = re.compile(rf"({_NUMBER})(?:\s*[-\u2013]\s*({_NUMBER}))?", re.ASCII)
+_NUMBER = r"\d{1,6}+(?!\d)"  # in digits of any script; longer ones are not numbers of passages
+_DASH = r"\s*+[-\u2010-\u2015\u2212\uff0d~\uff5e\u301c]\s*+"
+_WORD = (
+    r"(?:(?:passages?|documents?|docs?|sources?|references?|refs?|citations?|excerpts?|contexts?|chunks?|quellen?"
+    r"|dokumente?|fuentes?|documentos?|fontes?|\u6bb5\u843d|\u6587\u6863|\u6587\u732e|\u8d44\u6599|\u6765\u6e90"
+    r"|\u51fa\u5178|\u6587\u66f8|\ucd9c\ucc98|\ubb38\uc11c)[\s_:.#-]{0,3}+|[\^#])"
+)
+_PART = rf"{_WORD}?{_NUMBER}(?:{_DASH}{_NUMBER})?+"
+_AND = r"\s*+(?:[,;&\u3001\uff0c\uff1b\u060c]|and\b|und\b)\s*+"
+_OPENING, _CLOSING = r"\[\u3010\uff3b\u3014\u3016\u27e6\u301a", r"\]\u3011\uff3d\u3015\u3017\u27e7\u301b"
+# [1], [1, 3], [2-4], [^1], [Passage 1], and in brackets of other scripts, with a source behind a dagger
+_CITATION = re.compile(
+    rf"[{_OPENING}]\s*+({_PART}(?:{_AND}{_PART})*+)\s*+(?:\u2020[^{_OPENING}{_CLOSING}\n]{{0,99}}+)?[{_CLOSING}]",
+    re.IGNORECASE,
+)
+_RANGE = re.compile(rf"({_NUMBER})(?:{_DASH}({_NUMBER}))?")
 _LONGEST_RANGE = 100
 _MAX_MEANT, _TIMES_MEANT = 99, 10
 _MAX_STATEMENT = 500  # characters of an answer that are looked at before and after a bracket
@@ -89,8 +100,8 @@ def cite(answer: str, context: Context, documents: Sequence[Document], question:
     """Finds the citations of an answer and checks that each one exists.
 
     Args:
-        answer: of a model; `[1]`, `[1, 3]`, `[1][3]` and `[2-4]` cite, `[0]` and `[2019]` mostly do not (see the
-            module).
+        answer: of a model; `[1]`, `[1, 3]`, `[1][3]` and `[2-4]` cite, as `[^1]`, `[Passage 1]` and brackets and
+            digits of other scripts do; `(1)`, `[0]` and `[2019]` mostly do not (see the module).
         context: that the model was given.
         documents: of its passages.
         question: that was answered; it chooses the sentence of a passage where the words of the answer do not.

@@ -82,7 +82,8 @@ def test_an_answer_is_cut_at_max_tokens_and_before_a_stop():
     assert cut == Generation("one  two", "length", 3, 2)
     assert whole == Generation("one  two three. four", "stop", 3, 4)
     assert stopped == Generation("one  two three", "stop", 3, 3)
-    assert empty == Generation("", "stop", 3, 0)
+    assert (empty.text, empty.finish_reason, empty.is_empty) == ("", "error", True)
+    assert empty.error is not None and "the answer is empty" in empty.error
 
 
 def test_a_whole_generation_is_handed_on():

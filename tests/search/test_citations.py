@@ -29,7 +29,15 @@ CONTEXT = fill_context(corpus_of(TWO, CHUNKS), ranked(2, 1, 0), Budget(9, count)
         ("[1, 9]", [1], [9]),
         ("[1-9]", [1, 2, 3], [4, 5, 6, 7, 8, 9]),
         ("none", [], []),
-        ("(1) 2 [a] [1a] [] [-1] [1.5] [\u0661] [" + "9" * 5000 + "]", [], []),
+        ("\u30101\u3011 \uff3b2\uff3d \u30143\u3015", [1, 2, 3], []),
+        ("\u30102\u2020source\u3011 [1\u2020L3-L5]", [2, 1], []),
+        ("\u3010\u6587\u68632\u3011 [1\u30013] [1\uff0d2]", [2, 1, 3], []),
+        ("[^2] [Passage 1] [doc 3]", [2, 1, 3], []),
+        ("[Passages 1 and 3] [source: 2]", [1, 3, 2], []),
+        ("[passage_3] [#2] **[1]**", [3, 2, 1], []),
+        ("[\uff12] [\u0661] [\u0969] [\uff18]", [2, 1, 3], [8]),
+        ("\u30105:0\u2020source\u3011 [Section 3] [p. 2] [1", [], []),
+        ("(1) 2 [a] [1a] [] [-1] [1.5] \uff081\uff09 [Step 1] [" + "9" * 5000 + "]", [], []),
     ],
 )
 def test_which_passages_an_answer_names(answer, numbers, unknown):
@@ -59,9 +67,11 @@ def test_rendering_shows_places_and_never_a_made_up_citation():
     )
     assert render("[1] [1]", cite("[1]", CONTEXT, TWO), lambda c: f"{c.line}") == "[1 1] [1 1]"
     assert render("[1]", Cited((), (1,))) == "[1: no such passage]"
+    answer = "So\u30102\u2020a\u3011, or [Passage 1, doc 9] (1)."
+    assert render(answer, cite(answer, CONTEXT, TWO)) == ("So[2 a.txt:9-14], or [1 a.txt:0-7][9: no such passage] (1).")
 
 
-@given(st.text(alphabet="[]123 ,;-a\n", max_size=30))
+@given(st.text(alphabet="[]123 ,;-a\n\u3010\u2020\uff12#", max_size=30))
 def test_every_number_is_known_or_reported(answer):
     cited = cite(answer, CONTEXT, TWO)
     known = [citation.number for citation in cited.citations]

@@ -96,7 +96,6 @@ def _deep_error(depth):
 
 _TRUNCATED = json.dumps(good_answer(0)).encode()[:-40]
 _HUGE = json.dumps({**good_answer(0), "padding": "x" * 10_000_000}).encode()
-_EVENTS = b"data: " + json.dumps(good_answer(0)).encode() + b"\n\ndata: [DONE]\n\n"
 _NO_JSON = "not complete JSON"
 _UNTIL_CLOSED = b"Connection: close"
 
@@ -239,7 +238,7 @@ FAULTS = {
         Fault("null", body(b"null"), "not a JSON object"),
         Fault("truncated", body(_TRUNCATED), _NO_JSON),
         Fault("two answers", wire(lambda content: _whole(content + b"\n" + content)), _NO_JSON),
-        Fault("events", body(_EVENTS, "text/event-stream"), _NO_JSON),
+        Fault("events", wire(lambda content: _whole(b"data: " + content + b"\n\ndata: [DONE]\n\n")), "answer"),
         Fault("invalid UTF-8", wire(lambda content: _whole(content.replace(b"Answer", b"caf\xe9"))), _NO_JSON),
         Fault("UTF-16", wire(lambda content: _whole(content.decode().encode("utf-16"))), "answer"),
         Fault("byte order mark", wire(lambda content: _whole(b"\xef\xbb\xbf" + content)), "answer"),

@@ -23,6 +23,7 @@ from qrag_jax.eval.retrieval.records import QueryRecord
 from qrag_jax.eval.setting import Setting
 from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS, ask_all
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
+from qrag_jax.llm.thinking import empty_answer
 from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.measures.answer_scores import GivenAnswer
 from qrag_jax.qrag.tasks import Task
@@ -202,7 +203,8 @@ def ask_distinct(
 ) -> dict[tuple[Message, ...], Generation]:
     """The answer to every prompt; prompts that are equal are asked once."""
     distinct = list(dict.fromkeys(prompts))
-    return dict(zip(distinct, ask_all(generator, distinct, sampling=sampling), strict=True))
+    answers = map(empty_answer, ask_all(generator, distinct, sampling=sampling))
+    return dict(zip(distinct, answers, strict=True))
 
 
 def _given(reading: Reading, generation: Generation, right: _Answers) -> GivenAnswer:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from qrag_jax.files.file_lock import is_running, lock_file
 from qrag_jax.files.sqlite import MAKING, Kind, identity, remove
+from qrag_jax.llm.thinking import answer_of
 from qrag_jax.types import Generation, InputError, UsageError
 
 _SCHEMA = """
@@ -28,8 +29,9 @@ CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
 """
 _STORED = tuple(field.name for field in fields(Generation) if field.name not in ("error", "from_journal"))
 _AGAIN = "move it away to start a new one; you then pay for its answers again"
-_FORMAT = 2  # the same as format 1, but each answer has its version
-_KIND = Kind("journal of calls", 0x71726A6C, (1, _FORMAT), _SCHEMA, lambda path: _AGAIN)  # "qrjl"
+_FORMAT = 3  # as format 2 with the thinking of each answer; in format 1 answers have no version
+_SEPARATED = 3  # the first version whose answers have no thinking in their text
+_KIND = Kind("journal of calls", 0x71726A6C, (1, 2, _FORMAT), _SCHEMA, lambda path: _AGAIN)  # "qrjl"
 _NAME = re.compile(r"[0-9a-f]{32}")  # of an owner
 _BEGUN = re.compile(r"\w{8}")  # the end of a tempfile name
 
@@ -158,15 +160,20 @@ class Session:
                 self._connection.execute("DELETE FROM claims WHERE owner = ?", (name,))
 
     def _read(self, key: str) -> Generation | None:
+        """A finished call; an answer of an earlier version that has no text is removed, so it is asked again."""
         row = self._connection.execute("SELECT answer, sha256 FROM answers WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
         if row[1] != _row_sha256(key, str(row[0])):
             raise InputError(f"{self.path}: damaged (the SHA-256 of answer {key} differs); {_AGAIN}")
         try:
-            return _from_json(row[0])
+            generation = _from_json(row[0])
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InputError(f"{self.path}: answer {key} was not written by qrag ({error!r:.200}); {_AGAIN}") from error
+        if generation.error is None:
+            return generation
+        self._connection.execute("DELETE FROM answers WHERE key = ?", (key,))
+        return None
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -270,6 +277,7 @@ def _to_json(generation: Generation) -> str:
 
 
 def _from_json(answer: str) -> Generation:
+    """A stored answer. Answers of earlier versions are separated from their thinking, and may have nothing else."""
     values = json.loads(answer)
     if not isinstance(values, dict):
         raise TypeError("no object")
@@ -278,12 +286,13 @@ def _from_json(answer: str) -> Generation:
         raise TypeError(f"version {version!r:.80}, logprobs {logprobs!r:.80}")
     generation = Generation(**values, logprobs=None if logprobs is None else tuple(logprobs), from_journal=True)
     # Anybody can make a matching SHA-256, and other types would fail where they are used.
-    texts = (generation.text, generation.finish_reason, generation.answered_by or "", generation.answer_id or "")
+    names = (generation.answered_by, generation.answer_id, generation.thinking)
+    texts = (generation.text, generation.finish_reason, *(name or "" for name in names))
     counts = (generation.prompt_tokens, generation.completion_tokens)
     numbers = all(type(number) in (int, float) for number in generation.logprobs or ())
     if not numbers or {*map(type, texts)} != {str} or {*map(type, counts)} != {int} or generation.error is not None:
         raise TypeError("a value of another type")
-    return generation
+    return generation if version >= _SEPARATED else answer_of(generation)
 
 
 def _row_sha256(key: str, answer: str) -> str:

@@ -1,37 +1,33 @@
-"""Reads the answers of an OpenAI-compatible server strictly, and explains failed calls.
+"""Reads the answers of an OpenAI-compatible server strictly.
 
-An answer is a text, complete or marked as cut, or an error. An error says in one line, without the key, what failed and
-what to do.
+An answer is a text, complete or marked as cut, or an error that says in one line what failed and what to do.
 """
 
 import json
 import re
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import openai
-
-from qrag_jax.llm.server.http import AnswerTooLarge
+from qrag_jax.llm.server.contents import Content, join_events, read_content
+from qrag_jax.llm.thinking import answer_of
 from qrag_jax.types import Generation, Message
 
 MAX_QUOTE = 300  # characters of a server's own words in an error
 _MAX_TOKENS = 2**53  # of one call; a larger count is ignored, since a price times it may overflow
-# Servers' names for the two ends of an answer; "stop" and "length" are those of the protocol.
+# Servers' names, in lower case, for the two ends of an answer; "stop" and "length" are those of the protocol.
 _ENDS = {
-    "stop": "stop",
-    "eos": "stop",
-    "eos_token": "stop",
-    "stop_sequence": "stop",
-    "end_turn": "stop",
-    "length": "length",
-    "max_tokens": "length",
+    **dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "model_length", "max_output_tokens"), "length"),
 }
-# "gpt-4o" is answered by "gpt-4o-2024-08-06", older ones by "gpt-4-0613", others by "-001" or "-20241022".
+_FILTERED = ("content_filter", "safety", "recitation", "prohibited_content", "blocklist", "spii")
+_TOOLS = ("tool_calls", "function_call", "tool_use")
+# "gpt-4o" is answered by "gpt-4o-2024-08-06", older ones by "gpt-4-0613", others by "-001" or "-20241022"; a model by
+# its numbers in another format, as "m-Q4_K_M" or "m:fp16".
 _DATED = re.compile(r"-(\d{3,4}|\d{8}|\d{4}-\d\d-\d\d)")
+_PACKED = re.compile(r"([-.:@](i?q\d\w*|b?f(p)?(16|32|8)\w*|int[48]|[48]-?bit|awq|gptq|gguf|mlx))+", re.IGNORECASE)
+_ENDINGS = re.compile(r"(:latest|\.gguf)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -53,8 +49,8 @@ def failed(error: str, *, is_fatal: bool = False, tokens: tuple[int, int] = (0, 
     return Outcome(Generation("", "error", *tokens, error=error, is_fatal=is_fatal))
 
 
-def read_answer(body: bytes, *, model: str, check_model: bool) -> Outcome:
-    """Reads the body of a chat completion with status 200.
+def read_answer(body: bytes, *, model: str, check_model: bool, stop: Sequence[str] = ()) -> Outcome:
+    """Reads the body of a chat completion with status 200, whole or in events.
 
     A missing or impossible token count is 0, and `is_counted` is false. Lone surrogates in the text become U+FFFD.
     Log-probabilities are None if they are missing or not one finite number for each token.
@@ -62,13 +58,16 @@ def read_answer(body: bytes, *, model: str, check_model: bool) -> Outcome:
     Args:
         model: name of the requested model.
         check_model: treat an answer of another model as an error.
+        stop: texts at which the answer ends, if the server was not told.
     """
     try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
+        events = join_events(body)
+        answer = json.loads(body) if events is None else events
+    except (ValueError, RecursionError) as error:
+        where = f"; byte {error.start} is not UTF-8" if isinstance(error, UnicodeDecodeError) else ""
         return failed(
-            f"the server's answer is not complete JSON ({len(body)} bytes: {quote(body)!r}); check that base_url is "
-            "the address of the API (it usually ends in /v1) and that no proxy cuts or replaces answers"
+            f"the server's answer is not complete JSON ({len(body)} bytes{where}: {quote(body)!r}); check that "
+            "base_url is the address of the API (it usually ends in /v1) and that no proxy cuts or replaces answers"
         )
     if not isinstance(answer, dict):
         return failed(f"the server's answer is not a JSON object: {quote(body)!r}; check that base_url is the API's")
@@ -87,43 +86,65 @@ def read_answer(body: bytes, *, model: str, check_model: bool) -> Outcome:
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         return failed("the server's answer has no choices; check the server's log", tokens=tokens)
-    outcome = _read_choice(choices[0], tokens, counts is not None)
+    outcome = _read_choice(choices[0], tokens, counts is not None, stop)
     names = {"answered_by": _name(answer.get("model")), "answer_id": _name(answer.get("id"))}
     return replace(outcome, generation=replace(outcome.generation, **names))
 
 
-def _read_choice(choice: Mapping[str, Any], tokens: tuple[int, int], is_counted: bool) -> Outcome:
-    reason = choice.get("finish_reason")
+def _read_choice(choice: Mapping[str, Any], tokens: tuple[int, int], is_counted: bool, stop: Sequence[str]) -> Outcome:
     message = choice.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    if reason == "content_filter":
-        return failed("the server's content filter blocked the answer; change the prompt or the filter", tokens=tokens)
-    if isinstance(message, dict) and message.get("refusal"):
-        return failed(f"the model refuses to answer: {quote(shown(message['refusal']))!r}", tokens=tokens)
-    end = _ENDS.get(reason) if isinstance(reason, str) else None
-    if end is None:
-        return failed(f"the answer ended in an unknown way: finish_reason {quote(shown(reason))!r}", tokens=tokens)
-    if not isinstance(content, str) or (end == "length" and not content):
-        return failed(
-            f"the answer has no text (finish_reason {reason!r}); a model that thinks first needs a larger max_tokens",
-            tokens=tokens,
-        )
-    logprobs = _logprobs(choice.get("logprobs"))
-    return Outcome(Generation(_without_surrogates(content), end, *tokens, logprobs=logprobs), is_counted=is_counted)
+    message = message if isinstance(message, dict) else {}
+    content = read_content(message)
+    reason = choice.get("finish_reason")
+    if (error := _why_none(choice, message, content)) is not None:
+        return failed(error, tokens=tokens)
+    text, logprobs = _without_surrogates(content.text), _logprobs(choice.get("logprobs"))
+    if places := [text.index(end) for end in stop if end in text]:
+        text, logprobs, reason = text[: min(places)], None, "stop"
+    thinking = _without_surrogates(content.thinking) or None
+    answer = answer_of(Generation(text, _ENDS[str(reason).lower()], *tokens, logprobs=logprobs, thinking=thinking))
+    return Outcome(answer, is_counted=is_counted or answer.error is not None)
+
+
+def _why_none(choice: Mapping[str, Any], message: Mapping[str, Any], content: Content) -> str | None:
+    """The reason why a choice has no answer that could be read; None if it has one."""
+    reason = choice.get("finish_reason")
+    name = reason.lower() if isinstance(reason, str) else ""
+    if name in _FILTERED:
+        return "the server's content filter blocked the answer; change the prompt or the filter"
+    if content.refusal or name == "refusal":
+        return f"the model refuses to answer: {quote(shown(content.refusal or 'no reason given'))!r}"
+    if choice.get("error"):
+        return f"the server reports an error as its answer: {quote(said(choice['error']))!r}"
+    if name in _TOOLS or (message.get("tool_calls") and not content.text.strip()):
+        return f"the model calls a tool, and was given none (finish_reason {reason!r}); turn tools off on the server"
+    if content.other is not None:
+        return f"the answer has a part of type {quote(content.other)!r}, which is no text"
+    if reason is None:
+        return "the answer may be cut, because the server does not say how it ended (finish_reason null)"
+    if name not in _ENDS:
+        return f"the answer ended in an unknown way: finish_reason {quote(shown(reason))!r}"
+    return None
 
 
 def is_model(answered: object, asked: str) -> bool:
     """True if the name in an answer matches the requested model.
 
-    It matches if it is the same, if one is the last part of the other's path, or if it is the requested name (without
-    `-latest`) followed by a date or a version of three or four digits.
+    It matches if it is the same, if one is the end of the other's path, or if it is the requested name (without
+    `-latest`) followed by a date, a version of three or four digits, or the format of its numbers (`-Q4_K_M`). The
+    endings `:latest` and `.gguf` do not count.
     """
     if not isinstance(answered, str):
         return False
-    if answered == asked or answered.rpartition("/")[2] == asked or asked.rpartition("/")[2] == answered:
-        return True
+    answered, asked = (_ENDINGS.sub("", name.replace("\\", "/")) for name in (answered, asked))
+    if answered == asked or answered.endswith(f"/{asked}") or asked.endswith(f"/{answered}"):
+        return bool(answered)
     asked = asked.removesuffix("-latest")
-    return answered == asked or answered.startswith(asked) and _DATED.fullmatch(answered[len(asked) :]) is not None
+    return any(
+        name == asked
+        or (name.startswith(asked) and any(kind.fullmatch(name, len(asked)) is not None for kind in (_DATED, _PACKED)))
+        for name in (answered, answered.rpartition("/")[2])
+    )
 
 
 def said(body: object) -> str:
@@ -184,7 +205,10 @@ def _counts(usage: object) -> tuple[int, int] | None:
     """Tokens of the prompt and the answer; None unless the server reports both."""
     if not isinstance(usage, dict):
         return None
-    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    prompt, completion = (
+        int(number) if isinstance(number, float) and number.is_integer() else number
+        for number in (usage.get("prompt_tokens"), usage.get("completion_tokens"))
+    )
     if type(prompt) is not int or type(completion) is not int:
         return None
     if not (0 <= prompt <= _MAX_TOKENS and 0 <= completion <= _MAX_TOKENS):
@@ -200,104 +224,3 @@ def _logprobs(told: object) -> tuple[float, ...] | None:
     # Not `isfinite`: an int that no float can hold raises there.
     numbers = [float(x) for x in values if isinstance(x, int | float) and abs(x) <= sys.float_info.max]
     return tuple(numbers) if len(numbers) == len(values) else None
-
-
-# The transport's names for a host that was not reached. The client passes its exceptions on as the cause; the library
-# below it may change.
-_UNREACHED = ("ConnectError", "ConnectTimeout")
-_WINDOW = ("context length", "context_length", "context size", "context_size", "context window", "too long")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The model and server of a call, for messages."""
-
-    model: str
-    base_url: str
-    key_name: str
-    has_key: bool
-    deadline: float
-
-
-def explain_timeout(asked: Asked, attempts: Sequence[str]) -> Outcome:
-    """The outcome of a call whose deadline has passed."""
-    last = f", the last one: {attempts[-1]}" if attempts else ""
-    return failed(
-        f"no answer within the deadline of {asked.deadline:g} s ({_times(attempts)}{last}); raise the deadline, lower "
-        "the concurrency or max_tokens, or check whether the server hangs"
-    )
-
-
-def explain(error: openai.OpenAIError, asked: Asked, attempts: Sequence[str]) -> Outcome:
-    """The outcome of a call that the client gave up.
-
-    Args:
-        error: of the client, after its last attempt.
-    """
-    if isinstance(error, AnswerTooLarge):
-        return failed(f"the server's answer is too large: {error}; lower max_tokens, or raise max_answer_bytes")
-    if isinstance(error, openai.APIStatusError):
-        return _explain_status(error, asked, attempts)
-    cause = error.__cause__
-    name = type(cause).__name__
-    detail = f"{name} {quote(str(cause))}".rstrip() if cause is not None else quote(str(error))
-    if name in _UNREACHED:
-        return failed(
-            f"no connection to {asked.base_url} ({_times(attempts)}; {detail}); start the server, or correct base_url",
-            is_fatal=True,
-        )
-    return failed(
-        f"the connection to {asked.base_url} broke off ({_times(attempts)}; {detail}); check the server's log, or "
-        "whether a proxy cuts long answers"
-    )
-
-
-def explain_other(error: Exception, asked: Asked, attempts: Sequence[str]) -> Outcome:
-    """The outcome of a call that raised an unexpected exception."""
-    places = traceback.extract_tb(error.__traceback__)
-    place = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
-    return failed(
-        f"the call to {asked.base_url} failed unexpectedly ({_times(attempts)}; {type(error).__name__}{place}: "
-        f"{quote(str(error))}); check what the server sent (other calls continued)"
-    )
-
-
-def _explain_status(error: openai.APIStatusError, asked: Asked, attempts: Sequence[str]) -> Outcome:
-    status = error.status_code
-    words = quote(said(error.body)) if error.body else "no reason given"
-    start = f"HTTP {status} ({_times(attempts)}): {words!r}"
-    if status == 401:
-        # Without the server's message, which often repeats the key or a part of it.
-        key = "refuses the key in" if asked.has_key else "needs a key, but there is none in"
-        return failed(f"HTTP 401: the server {key} the environment variable {asked.key_name}; set it", is_fatal=True)
-    if status == 404:
-        return failed(
-            f"{start}: no model {asked.model!r} at {asked.base_url}, or no such path; GET {asked.base_url}/models "
-            "lists the models, and base_url usually ends in /v1",
-            is_fatal=True,
-        )
-    if 300 <= status < 400:
-        place = quote(error.response.headers.get("location", "another address"))
-        return failed(f"HTTP {status}: the server redirects to {place!r}; give that as base_url", is_fatal=True)
-    if status == 429:
-        return _explain_limit(error, start)
-    if status in (400, 413, 422) and any(word in shown(error.body).lower() for word in _WINDOW):
-        return failed(f"the prompt is longer than the model's window: {start}; send fewer tokens (nothing was cut)")
-    if status == 403:
-        return failed(f"{start}: the key has no permission for this call")
-    if status in (408, 409) or status >= 500:
-        return failed(f"{start}: the server failed or is too busy; check its log, or lower the concurrency")
-    return failed(f"{start}: the server refuses this call")
-
-
-def _explain_limit(error: openai.APIStatusError, start: str) -> Outcome:
-    """Status 429: too many requests, or no credit left."""
-    if error.code == "insufficient_quota":
-        return failed(f"{start}: the account has no credit left", is_fatal=True)
-    wait = error.response.headers.get("retry-after")
-    told = f", which asks you to wait for {quote(wait)} s" if wait else ""
-    return failed(f"{start}: the server's rate limit{told}; lower the concurrency, or try again later")
-
-
-def _times(attempts: Sequence[str]) -> str:
-    return f"{len(attempts)} attempt" if len(attempts) == 1 else f"{len(attempts)} attempts"

@@ -5,7 +5,6 @@ slot, but calls at the same time would each read that beginning again.
 """
 
 import asyncio
-import json
 import math
 import os
 import warnings
@@ -18,16 +17,8 @@ from typing import Any
 import openai
 
 from qrag_jax.llm.calls import CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, keep, unasked
-from qrag_jax.llm.server.answers import (
-    Asked,
-    Outcome,
-    explain,
-    explain_other,
-    explain_timeout,
-    failed,
-    num_repeated,
-    read_answer,
-)
+from qrag_jax.llm.server.answers import Outcome, failed, num_repeated, quote, read_answer, said
+from qrag_jax.llm.server.failures import Asked, explain, explain_other, explain_timeout
 from qrag_jax.llm.server.http import (
     MIN_SECRET,
     RESPONSE,
@@ -41,16 +32,15 @@ from qrag_jax.llm.server.http import (
     make_client,
     run_in_own_loop,
 )
+from qrag_jax.llm.server.requests import CHANGES, OF_GRAMMARS, make_request, refused_fields
 from qrag_jax.types import (
     Arg,
-    Choice,
     Finished,
     Generation,
     Grammar,
     InputWarning,
     JsonSchema,
     Message,
-    Regex,
     Sampling,
     UsageError,
 )
@@ -133,6 +123,9 @@ class OpenAIGenerator:
     `answer_id`), and a warning reports answers that occur twice in a batch (`answers.num_repeated`). They are not
     refused, because some servers use constant or few ids.
 
+    A field that the server refuses by name is changed or left out (`requests.refused_fields`), and the call is made
+    again, once for each field and beyond `max_retries`. Later calls know it. A warning says what follows.
+
     Token counts come from the server. Missing counts are 0, with a warning and in `num_uncounted`; a budget of tokens
     or dollars does not hold then.
 
@@ -192,6 +185,9 @@ class OpenAIGenerator:
         self._max_retries = max_retries
         self._max_answer_bytes = max_answer_bytes
         self._check_model = check_model
+        self._limit = "max_completion_tokens" if is_openai(self._base_url) else "max_tokens"
+        self._refused: dict[str, str] = {}  # field -> the server's words; only grows
+        self._told_of: set[str] = set()
         self.num_uncounted = 0
         self.num_repeated = 0
 
@@ -248,6 +244,7 @@ class OpenAIGenerator:
         if prompts:
             run_in_own_loop(partial(self._ask_all, prompts, sampling, key), hear, keep_only)
         self._warn(len(uncounted), num_repeated(prompts, generations), len(prompts))
+        self._warn_of_refused()
         _warn_of_word(self._key_name, key, generations)
         return generations
 
@@ -273,6 +270,16 @@ class OpenAIGenerator:
                         "), or with another one",
                     ),
                 ),
+                stacklevel=3,
+            )
+
+    def _warn_of_refused(self) -> None:
+        """Warns once about each field that the server refuses, and what follows."""
+        for field in self._refused.keys() - self._told_of:
+            self._told_of.add(field)
+            warnings.warn(
+                f"{self._base_url} refuses {field!r} ({self._refused[field]!r}); {CHANGES.get(field, OF_GRAMMARS)}",
+                UserWarning,
                 stacklevel=3,
             )
 
@@ -319,12 +326,9 @@ class OpenAIGenerator:
         attempts.set(notes)
         try:
             async with asyncio.timeout(self._deadline):
-                # Not `chat.completions.create`, which checks each request against all its types, for a third of a
-                # call's CPU time.
-                answer = await client.post(
-                    "/chat/completions", cast_to=RESPONSE, body=self._request(messages, sampling)
-                )
-            return read_answer(answer.content, model=self._name, check_model=self._check_model)
+                answer = await self._post(client, messages, sampling)
+            stop = sampling.stop if "stop" in self._refused else ()
+            return read_answer(answer.content, model=self._name, check_model=self._check_model, stop=stop)
         except TimeoutError:
             return explain_timeout(asked, notes)
         except openai.OpenAIError as error:
@@ -332,37 +336,28 @@ class OpenAIGenerator:
         except Exception as error:  # noqa: BLE001 -- else it would cancel the calls in progress, which are paid for
             return explain_other(error, asked, notes)
 
-    def _request(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
-        """The call's parameters."""
-        request: dict[str, Any] = {
-            "model": self._name,
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
-            "max_completion_tokens" if is_openai(self._base_url) else "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-        }
-        if sampling.temperature > 0:
-            request |= {"top_p": sampling.top_p, "seed": sampling.seed}
-        if sampling.stop:
-            request["stop"] = list(sampling.stop)
-        if sampling.logprobs:
-            request["logprobs"] = True
-        if sampling.grammar is not None:
-            request |= _told(sampling.grammar, self._grammar_field)
-        return request
-
-
-def _told(grammar: Grammar, field: str | None) -> dict[str, Any]:
-    """The request fields that send a grammar."""
-    match grammar:
-        case JsonSchema(text):
-            kind, value = "json", json.loads(text)
-        case Regex(pattern):
-            kind, value = "regex", pattern
-        case Choice(texts):
-            kind, value = "choice", list(texts)
-    if field == "response_format":
-        return {field: {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": value}}}
-    return {f"guided_{kind}": value} if field == "guided" else {"structured_outputs": {kind: value}}
+    async def _post(self, client: openai.AsyncOpenAI, messages: Sequence[Message], sampling: Sampling) -> Any:
+        """Makes a call. A field that the server refuses by name is changed and the call made again, once for each."""
+        while True:
+            refused = self._refused.keys() | set()
+            request = make_request(
+                self._name,
+                messages,
+                sampling,
+                limit=self._limit,
+                grammar_field=self._grammar_field,
+                refused=refused,
+            )
+            try:
+                # Not `chat.completions.create`, which checks each request against all its types, for a third of a
+                # call's CPU time.
+                return await client.post("/chat/completions", cast_to=RESPONSE, body=request)
+            except openai.APIStatusError as error:
+                fields = refused_fields(error, request, refused)
+                if not fields:
+                    raise
+                for field in fields:
+                    self._refused.setdefault(field, quote(hide(said(error.body), client.api_key)))
 
 
 def _invalid_text(messages: Sequence[Message]) -> str | None:
@@ -379,7 +374,7 @@ def _without_key(outcome: Outcome, key: str | None) -> Outcome:
     """Removes a key that came in an escaped form or in an exception."""
     if key is None:
         return outcome
-    told = ("text", "error", "answered_by", "answer_id") if is_secret(key) else ("error",)
+    told = ("text", "thinking", "error", "answered_by", "answer_id") if is_secret(key) else ("error",)
     texts = {name: getattr(outcome.generation, name) for name in told}
     hidden = {name: hide(text, key) for name, text in texts.items() if text is not None}
     return replace(outcome, generation=replace(outcome.generation, **hidden))
@@ -389,7 +384,7 @@ def _warn_of_word(key_name: str, key: str | None, answers: Sequence[Generation])
     """Warns if answers contain a key that is a word; the word is not shown."""
     if key is None or len(key) < MIN_SECRET or is_secret(key):
         return
-    if number := sum(key in answer.text for answer in answers):
+    if number := sum(key in f"{answer.text}\n{answer.thinking}" for answer in answers):
         warnings.warn(
             f"environment variable {key_name}: the key is a word, and {number} of {len(answers)} answers contain it. "
             "It is not removed from them (nor from a journal), because it may be an ordinary word; if it is a secret, "

@@ -268,7 +268,7 @@ def make_trial(
             prompts.append(passages_prompt(template, questions[place], texts, "labels"))
         answers = generator.generate(prompts, sampling=sampling)
         return [
-            Tried(None if one.error is not None else is_right(place, one.text), levels)
+            Tried(None if one.is_failed else is_right(place, one.text), levels)
             for place, one, levels in zip(places, answers, found, strict=True)
         ]
 

@@ -217,8 +217,8 @@ def test_other_databases_and_formats_are_refused(tmp_path, path):
     change(tmp_path / "other.sqlite", "CREATE TABLE answers (key, answer, sha256)")
     with pytest.raises(InputError, match="other.sqlite: is damaged, or not a journal of calls"):
         Journal(tmp_path / "other.sqlite")
-    change(path, "PRAGMA user_version = 3")
-    with pytest.raises(InputError, match="has format 3, this version of qrag_jax reads 1 and 2"):
+    change(path, "PRAGMA user_version = 4")
+    with pytest.raises(InputError, match="has format 4, this version of qrag_jax reads 1 and 2 and 3"):
         Journal(path)
     change(path, "PRAGMA user_version = 1", "DROP TABLE claims")
     with pytest.raises(InputError, match="damaged .no such table: claims.[:;] move it away"):
@@ -295,4 +295,36 @@ def make_old(path, most):
 def test_answers_of_the_format_before_are_used(path):
     make_old(path, 10)
     assert sum(answer.from_journal for answer in generate(path)) == 10
-    assert rows(path, "PRAGMA user_version") == [(2,)]  # an older version cannot read the new row
+    assert rows(path, "PRAGMA user_version") == [(3,)]  # an older version cannot read the new row
+
+
+def put_old(path, number, **changes):
+    """Changes an answer and gives it the version before answers were separated from their thinking."""
+    key, answer = rows(path, "SELECT key, answer FROM answers ORDER BY rowid")[number]
+    values = json.loads(answer) | {"version": 2} | changes
+    del values["thinking"], values["is_empty"]
+    old = json.dumps(values, sort_keys=True)
+    sha256 = hashlib.sha256(f"{key}\n{old}".encode()).hexdigest()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE answers SET answer = ?, sha256 = ? WHERE key = ?", (old, sha256, key))
+        connection.commit()
+
+
+def test_thinking_is_separated_from_answers_of_the_version_before(path):
+    put_old(path, 0, text="<think>Not [2].</think>\n\nIn the hall [1].")
+    put_old(path, 1, text="<think>Not", finish_reason="length")
+    put_old(path, 2, text=" \n")
+    generator = model()
+    answers = generate(path, generator=generator)
+    assert (answers[0].text, answers[0].thinking) == ("In the hall [1].", "Not [2].")
+    assert [prompt[-1].content for prompt in generator.asked] == TEXTS[1:3]  # these had no answer
+    assert [answer.text for answer in answers[1:]] == [text.upper() for text in TEXTS[1:]]
+    assert all(answer.from_journal for answer in generate(path)) and Journal(path).num_answers() == 40
+
+
+def test_thinking_is_stored_beside_the_answer(tmp_path):
+    said = "<think>Not [2].</think>In the hall [1]."
+    for _ in range(2):
+        (answer,) = generate(tmp_path / "j.sqlite", ["one"], ScriptedGenerator(lambda prompt: said))
+        assert (answer.text, answer.thinking) == ("In the hall [1].", "Not [2].")
+    assert answer.from_journal

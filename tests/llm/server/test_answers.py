@@ -36,11 +36,6 @@ def test_the_end_of_an_answer(told, end):
     assert _read(_with_choice(finish_reason=told)).generation.finish_reason == end
 
 
-def test_an_empty_text_that_the_model_ended_is_an_answer():
-    generation = _read(_with_choice(message={"content": ""})).generation
-    assert (generation.text, generation.finish_reason, generation.error) == ("", "stop", None)
-
-
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -49,14 +44,14 @@ def test_an_empty_text_that_the_model_ended_is_an_answer():
         ({"error": {"message": "upstream is gone"}, **good_answer(0)}, "upstream is gone"),
         ({**good_answer(0), "choices": None}, "no choices"),
         ({**good_answer(0), "choices": ["text"]}, "no choices"),
-        (_with_choice(finish_reason=None), "finish_reason 'None'"),
-        (_with_choice(finish_reason="tool_calls"), "finish_reason 'tool_calls'"),
+        (_with_choice(finish_reason=None), "finish_reason null"),
+        (_with_choice(finish_reason="tool_calls"), "calls a tool"),
         (_with_choice(finish_reason=["stop"]), "ended in an unknown way"),
         (_with_choice(finish_reason="content_filter"), "content filter"),
-        (_with_choice(message=None), "no text"),
-        (_with_choice(message={"content": None}), "no text"),
-        (_with_choice(message={"content": [{"type": "text", "text": "a"}]}), "no text"),
-        (_with_choice(message={"content": ""}, finish_reason="length"), "larger max_tokens"),
+        (_with_choice(message=None), "is empty"),
+        (_with_choice(message={"content": None}), "is empty"),
+        (_with_choice(message={"content": [{"type": "image_url", "text": "a"}]}), "type 'image_url'"),
+        (_with_choice(message={"content": ""}, finish_reason="length"), "larger --max_answer_tokens"),
         (_with_choice(message={"content": None, "refusal": "I would rather not"}), "I would rather not"),
     ],
 )
@@ -87,6 +82,7 @@ def test_what_is_no_json_is_an_error(body):
         {"prompt_tokens": "3", "completion_tokens": 1},
         {"prompt_tokens": -1, "completion_tokens": 1},
         {"prompt_tokens": True, "completion_tokens": 1},
+        {"prompt_tokens": 3.5, "completion_tokens": 1},
     ],
 )
 def test_counts_that_are_not_told_are_0_and_said_to_be_missing(usage):
@@ -134,6 +130,15 @@ def test_another_model_is_fatal_unless_the_check_is_off(model):
         ("gpt-4o", "gpt-4o-2024-08-06", False),
         ("theirs/Llama-3", "meta-llama/Llama-3", False),
         ("M", "m", False),
+        ("m:latest", "m", True),
+        ("m", "m:latest", True),
+        ("/models/m.gguf", "m", True),
+        ("C:\\models\\m.gguf", "m", True),
+        ("/models/meta-llama/Llama-3", "meta-llama/Llama-3", True),
+        ("m-Q4_K_M.gguf", "m", True),
+        ("m-AWQ-INT4", "m", True),
+        ("m:7b", "m", False),
+        ("mm", "m", False),
     ],
 )
 def test_names_of_a_model(answered, asked, same):

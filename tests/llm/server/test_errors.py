@@ -4,7 +4,7 @@ import pytest
 from support import bad_server
 from support.bad_server import MODEL, numbered_prompts, serve_badly
 
-from qrag_jax.llm.server.answers import Asked, explain_timeout
+from qrag_jax.llm.server.failures import Asked, explain_timeout
 from qrag_jax.llm.server.openai import OpenAIGenerator
 from qrag_jax.types import Sampling
 

@@ -13,6 +13,7 @@ from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.study.records import FoundChunks
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import load_prompt, passages_prompt
+from qrag_jax.llm.thinking import empty_answer
 from qrag_jax.measures.answer_vectors import BertScore, answer_similarities, bert_score
 from qrag_jax.types import (
     Embed,
@@ -87,7 +88,7 @@ def answer_questions(
         )
         for question, result in zip(task.questions, found, strict=True)
     ]
-    generations = ask_all(generator, prompts, sampling=_SAMPLING)
+    generations = [empty_answer(answer) for answer in ask_all(generator, prompts, sampling=_SAMPLING)]
     cosines = _cosines(task, generations, embed)
     return tuple(
         StudyAnswer(

@@ -1,0 +1,191 @@
+"""Separates the thinking of a language model from its answer. Every generator uses `answer_of`.
+
+Thinking counts only at the beginning of a text: blocks between tags (`<think>`, nested or repeated), a closing tag
+without an opening one before it (the chat template wrote that), or the channels of harmony. Tags in code or inside a
+sentence, and blocks after the first words of an answer, are text: an answer may be about them.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from qrag_jax.types import Generation
+
+_NAMES = "think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad"
+_OPENS = (
+    rf"<(?:\w+:)?(?:{_NAMES})(?:\s[^<>]*)?>|\[THINK\]|<\|begin_of_thought\|>|<\|START_THINKING\|>|\u25c1think\u25b7"
+    r"|<\|channel>(?:thought|analysis)"
+)
+_ENDS = (
+    rf"</(?:\w+:)?(?:{_NAMES})\s*>|\[/THINK\]|<\|end_of_thought\|>|<\|END_THINKING\|>|\u25c1/think\u25b7|<channel\|>"
+)
+_TAG = re.compile(rf"(?P<open>{_OPENS})|(?P<end>{_ENDS})", re.IGNORECASE)
+_TAG_OR_CODE = re.compile(rf"```[\s\S]*?```|`[^`\n]+`|{_TAG.pattern}", re.IGNORECASE)
+_BLANK = re.compile(r"[\s\ufeff\u200b]*")
+# Marks around the answer itself; they are removed only behind thinking.
+_WRAPPED = re.compile(
+    r"<(answer|response|output)>(?P<tagged>.*?)(?:</\1>)?"
+    r"|<\|(?:begin_of_solution|START_RESPONSE)\|>(?P<marked>.*?)(?:<\|(?:end_of_solution|END_RESPONSE)\|>)?",
+    re.DOTALL | re.IGNORECASE,
+)
+# Harmony: `<|start|>assistant<|channel|>analysis<|message|>...<|end|>`, then the same with the channel `final`.
+_MESSAGE = re.compile(
+    r"(?:<\|start\|>[^<]*)?(?:<\|channel\|>(?P<channel>[^<]*))?(?:<\|constrain\|>[^<]*)?<\|message\|>"
+)
+_MESSAGE_END = re.compile(r"<\|(?:end|return|call)\|>")
+_HARMONY = re.compile(r"<\|(?:start|channel|message|constrain|end|return|call)\|>")
+_BEGUN = re.compile(r"<\|(?:start|channel|message)\|>")
+# Harmony as it is after its marks were dropped; the headings that Granite writes.
+_HEADED = re.compile(
+    r"analysis(?P<harmony>.*?)assistant\n?final|Here is my thought process:(?P<granite>.*?)Here is my response:",
+    re.DOTALL,
+)
+_HEADED_BEGUN = re.compile(r"analysis[A-Z]")
+# Before a closing tag that is a word of a sentence; a line end follows only thinking.
+_SENTENCE = re.compile(r"[\w,;:][ \t]$|[\"'\u2018-\u201f\u00ab(]$")
+
+
+@dataclass(frozen=True)
+class Separated:
+    """A text of a model in its parts.
+
+    Attributes:
+        text: the answer; empty if the model was still thinking.
+        thinking: None if there is none.
+        is_open: the thinking has no end, so there is no answer.
+    """
+
+    text: str
+    thinking: str | None
+    is_open: bool = False
+
+
+def answer_of(said: Generation) -> Generation:
+    """The answer of a model without its thinking; an error if nothing remains.
+
+    Args:
+        said: with the text as the model wrote it, and as `thinking` the part that a server has already separated.
+    """
+    if said.error is not None:
+        return said
+    parts = separate(said.text)
+    thinking = _joined([said.thinking or "", parts.thinking or ""])
+    if parts.text.strip():
+        return replace(said, text=parts.text, thinking=thinking)
+    error = _why_none(said.finish_reason, thinking is not None, parts.is_open)
+    is_empty = said.finish_reason == "stop"
+    return replace(
+        said, text="", finish_reason="error", thinking=thinking, logprobs=None, error=error, is_empty=is_empty
+    )
+
+
+def empty_answer(said: Generation) -> Generation:
+    """An empty answer in place of the error of a model that ended without a text: a measure scores it 0."""
+    return replace(said, error=None, finish_reason="stop", is_empty=False) if said.is_empty else said
+
+
+def separate(text: str) -> Separated:
+    """Separates the thinking at the beginning of a text, in linear time. A text without thinking stays as it is."""
+    start = _skip_blank(text, 0)
+    if (parts := _of_channels(text, start)) is not None:
+        return parts
+    if headed := _HEADED.match(text, start):
+        return Separated(text[headed.end() :].strip(), _joined([headed[headed.lastgroup or 0]]))
+    if _HEADED_BEGUN.match(text, start):
+        return Separated("", _joined([text[start:]]), is_open=True)
+    return _of_tags(text, start)
+
+
+def is_mark(token: str) -> bool:
+    """True if this text of a token separates thinking, so a decoder must not drop it as a special token."""
+    return (_TAG.fullmatch(token) or _HARMONY.fullmatch(token)) is not None
+
+
+def opened_by(prompt: str) -> str:
+    """The tag of thinking that a rendered prompt opens at its end, so the answer begins inside it; else empty."""
+    last = prompt.rstrip()[-40:]
+    return next((tag[0] for tag in _TAG.finditer(last) if tag["open"] and tag.end() == len(last)), "")
+
+
+def _of_tags(text: str, start: int) -> Separated:
+    """Takes leading blocks. `num_ends` closing tags may still come without an opening one: of nested blocks, or one."""
+    thoughts: list[str] = []
+    num_ends, in_code_too, begin = 1, False, start
+    while True:
+        tag = _TAG.match(text, begin)
+        if tag is not None and tag["open"]:
+            inner, ended = tag.end(), None
+            num_ends = 0
+            for found in _tags(text, inner, in_code_too):
+                if found["end"]:
+                    ended = found
+                    break
+                num_ends += 1
+            if ended is None and not in_code_too:  # the end may stand in code that the thinking never closed
+                in_code_too, num_ends = True, 0
+                ended = next((found for found in _tags(text, inner, True) if found["end"]), None)
+            if ended is None:
+                return Separated("", _joined([*thoughts, text[inner:]]), is_open=True)
+        else:
+            inner, ended = begin, next(_tags(text, begin, False), None) if num_ends else None
+            if ended is None or not ended["end"] or _is_in_sentence(text, ended):
+                break
+            num_ends -= 1
+        thoughts.append(text[inner : ended.start()])
+        begin = _skip_blank(text, ended.end())
+    if begin == start:
+        return Separated(text, None)
+    wrapped = _WRAPPED.fullmatch(text, begin, len(text.rstrip()))
+    answer = text[begin:] if wrapped is None else (wrapped["tagged"] or wrapped["marked"] or "").strip()
+    return Separated(answer, _joined(thoughts))
+
+
+def _tags(text: str, start: int, in_code_too: bool) -> Iterator[re.Match[str]]:
+    pattern = _TAG if in_code_too else _TAG_OR_CODE
+    return (found for found in pattern.finditer(text, start) if found["open"] or found["end"])
+
+
+def _is_in_sentence(text: str, tag: re.Match[str]) -> bool:
+    before, after = text[max(0, tag.start() - 2) : tag.start()], text[tag.end() : tag.end() + 1]
+    return _SENTENCE.search(before) is not None and after not in ("", "\n", "\r")
+
+
+def _of_channels(text: str, start: int) -> Separated | None:
+    """The parts of a text in harmony's channels; None if it has none at its beginning."""
+    heads = list(_MESSAGE.finditer(text, start))
+    before = text[start : heads[0].start()] if heads else ""
+    ended = _MESSAGE_END.search(before)  # the prompt opened the first channel
+    if not heads or (before and (ended is None or before[ended.end() :].strip())):
+        begun = _BEGUN.match(text, start)
+        return Separated("", _joined([text[begun.end() :]]), is_open=True) if begun else None
+    thoughts, finals = [_MESSAGE_END.sub("", before)], []
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    for head, last in zip(heads, ends, strict=True):
+        said = text[head.end() : last]
+        if (end := _MESSAGE_END.search(said)) is not None:
+            said = said[: end.start()]
+        is_final = (head["channel"] or "final").split()[:1] == ["final"]
+        (finals if is_final else thoughts).append(said)
+    return Separated("".join(finals).strip(), _joined(thoughts), is_open=not finals)
+
+
+def _why_none(finish_reason: str, has_thought: bool, is_open: bool) -> str:
+    if finish_reason == "length":
+        cut = "while the model was still thinking" if has_thought or is_open else "before it had any text"
+        return f"the answer was cut {cut}; allow more tokens with a larger --max_answer_tokens (Sampling.max_tokens)"
+    if has_thought or is_open:
+        return (
+            f"the model only thought, and its answer is empty (finish_reason {finish_reason!r}); ask again, or turn "
+            "its thinking off"
+        )
+    return f"the answer is empty (finish_reason {finish_reason!r}); check the model's chat template, or ask otherwise"
+
+
+def _joined(thoughts: list[str]) -> str | None:
+    """The thoughts that are not blank, each once; None if there is none."""
+    return "\n\n".join(dict.fromkeys(filter(None, (thought.strip() for thought in thoughts)))) or None
+
+
+def _skip_blank(text: str, start: int) -> int:
+    blank = _BLANK.match(text, start)
+    return blank.end() if blank else start
