@@ -78,18 +78,17 @@ paths FILE ...             files (text, Markdown, PDF, HTML, DOCX, EPUB), folder
 --level_cap N              for hierarchy: deepest level (default: no limit)
 --max_tokens N             most tokens of a chunk (default: 256; no limit for breakpoint, linkage, dbscan, headings and
                            document, and with a size of the strategy itself)
---min_tokens N             join chunks smaller than N tokens, within the limit (default: join none)
+--min_tokens N             join chunks smaller than N tokens (default: none)
 --config_path X.yaml       YAML file with parameters of the strategies
 --set key=value+           set one parameter, for example linkage.lambda_=0.3; may be repeated
 --model --exclude --no_ignore --encoding --strict --follow_links --max_input_gb
-. --html_part PART      of HTML files: page (all visible text) or article (only the main part) (default: page)
+. --html_part PART         as --html in `qrag find`: page or article of HTML files; --html article works too
 --comments --outputs --fields
 . --splitter = sentencex   how to split text into sentences
 . --language L = en        language of the sentences, for example de or zh
 --json                     print one JSON object on each line
---text                     print the text of one file as it is read, in whose lines and characters places are given, and
-                           cut nothing
---html OUT.html            write a page that colours the chunks in the text; `--html article` is --html_part article
+--text                     print the text of one file as it is read; cut nothing
+--html OUT.html            write a page that colours the chunks in the text
 --tree,--trees OUT.parquet  write the trees of all files, as .parquet or .arrow
 --vectors OUT.npy          for late: write the vectors, float32 [chunks, dim], in the order of the lines
 {llm_flags.POINTS}"""
