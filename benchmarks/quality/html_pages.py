@@ -33,9 +33,13 @@ from qrag_jax.documents.readers.html import decoded, read_html
 from qrag_jax.types import InputError
 
 MIN_WORDS = 30  # of a page
+AT_ONCE = 25  # pages in one browser, which ends after a while
 _WORD = re.compile(r"[^\W_]+")
 _TITLE = re.compile(r"<title[^<>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
-_HOST = r"""<!doctype html><meta charset=utf-8><body><pre id=out></pre><script>
+_HOST = r"""<!doctype html><meta charset=utf-8>
+<meta http-equiv=Content-Security-Policy content="default-src 'none'; script-src 'unsafe-inline';
+ style-src 'unsafe-inline'">
+<body><pre id=out></pre><script>
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const pages = JSON.parse(new TextDecoder().decode(bytes("PAGES")));
 const NUMBERS = ["decimal", "lower-alpha", "upper-alpha", "lower-roman", "upper-roman"];
@@ -67,7 +71,7 @@ const view = (html) => new Promise((done) => {
     done([all, page.body ? page.body.innerText : ""]);
     frame.remove();
   };
-  frame.srcdoc = html;
+  frame.srcdoc = html.replace(/http-equiv\s*=\s*["']?refresh/gi, "name=x");  // it would leave the page
   document.body.append(frame);
 });
 (async () => {
@@ -191,7 +195,9 @@ def truth_of(folder: Path, browser: str) -> dict[str, tuple[str, str]]:
     kept = folder / "shown.json"
     if not kept.exists():
         pages = {path.name: decoded(path.read_bytes())[0] for path in sorted(folder.glob("*.*htm*"))}
-        texts = shown(list(pages.values()), browser)
+        htmls = list(pages.values())
+        parts = (htmls[start : start + AT_ONCE] for start in range(0, len(htmls), AT_ONCE))
+        texts = [text for part in parts for text in shown(part, browser)]
         kept.write_text(json.dumps(dict(zip(pages, texts, strict=True))), encoding="utf-8")
     return json.loads(kept.read_text(encoding="utf-8"))
 

@@ -12,6 +12,7 @@ from qrag_jax.documents.readers.html_writer import BREAK, HEADINGS, Writer
 _VALUES = ("text", "search", "email", "url", "tel", "number", "date")  # inputs whose value is text of a person
 _FORMULA = re.compile(r"math|\btex\b", re.IGNORECASE)  # classes of pictures of formulas
 _MARKS = " \t\n\r¶#§⚓🔗\uf0c1\ufe0f\u200b"  # of links from a heading to itself
+_MAX_FLAT = 9  # elements on one line in one another, in which a superscript gets a mark; each reads its text again
 _TICKS = re.compile("`+")
 
 _ORDINAL = re.compile(r"(?:st|nd|rd|th|er|re|e|ère|ème|o|a|os|as|º|ª|°|tm|sm|®|™|℠)", re.IGNORECASE)
@@ -54,17 +55,20 @@ def _group(text: str) -> str:
 
 
 def _raised(writer: Writer, element: Element) -> None:
+    if writer.num_flat > _MAX_FLAT:
+        writer.children(element)
+        return
     text = writer.flat(element)
     writer.pieces.append(raised(text, "".join(writer.pieces[-3:])[-3:], element.tag == "sup"))
 
 
 def _heading(writer: Writer, element: Element, level: int) -> None:
-    writer.end_block()
-    text = writer.flat(element)
     if writer.num_flat:
         writer.found.add("block")
-        writer.pieces.append(f"{text} ")
-    elif text:
+        writer.block(element)
+        return
+    writer.end_block()
+    if text := writer.flat(element):
         writer.write([f"{'#' * level} {text}"], is_paragraph=False)
 
 
@@ -102,6 +106,14 @@ def _item(writer: Writer, element: Element, marker: str) -> None:
     writer.children(element)
 
 
+def _term(writer: Writer, element: Element) -> None:
+    writer.end_block()
+    before = element.getprevious()
+    if (element.getparent() if before is None else before).tag == "dt":  # the parser nests terms without an end
+        writer.between = "\n"
+    writer.block(element)
+
+
 def _quote(writer: Writer, element: Element) -> None:
     if writer.num_flat:
         writer.block(element)
@@ -110,6 +122,9 @@ def _quote(writer: Writer, element: Element) -> None:
 
 
 def _code(writer: Writer, element: Element) -> None:
+    if writer.is_raw:
+        writer.block(element)
+        return
     writer.end_block()
     code = writer.flat(element, is_raw=True).strip("\n")
     if writer.num_flat:
@@ -214,7 +229,7 @@ WRITERS: Mapping[str, Callable[[Writer, Element], None]] = {
     **dict.fromkeys(("sup", "sub"), _raised),
     **dict.fromkeys(("button", "input", "select", "textarea", "text"), _control),  # the last is of SVG
     **dict.fromkeys(("audio", "canvas", "embed", "frame", "iframe", "video"), _media),
-    "li": partial(_item, marker="- "), "blockquote": _quote, "dd": Writer.definition, "div": _div,
+    "li": partial(_item, marker="- "), "blockquote": _quote, "dt": _term, "dd": Writer.definition, "div": _div,
     "br": lambda writer, _: writer.pieces.append(BREAK), "img": _picture, "script": _script, "a": _link,
     "rt": partial(_enclosed, opening="(", closing=")"), "q": partial(_enclosed, opening="“", closing="”"),
     "math": _math, "table": write_table,

@@ -40,13 +40,19 @@ def write_table(writer: Writer, element: Element) -> None:
     rows = [row for row in rows if row.cells]
     if writer.num_flat:
         writer.found.add("table")
-        lines = (", ".join(writer.flat(item) for item in row.cells) for row in rows)
-        writer.pieces.append("; ".join(lines) + " ")
+        for number, row in enumerate(rows):
+            for place, item in enumerate(row.cells):
+                writer.pieces.append(", " if place else "; " if number else "")
+                writer.children(item)
+        writer.pieces.append(" ")
     elif rows and not _write_data(writer, element, rows):
         writer.num_layouts += 1
         for row in rows:
-            for item in row.cells:
-                writer.block(item)
+            writer.end_block()
+            for item in row.cells:  # side by side, if they are no blocks themselves
+                writer.children(item)
+                writer.pieces.append(" ")
+        writer.end_block()
         writer.num_layouts -= 1
 
 

@@ -60,6 +60,7 @@ class Writer:
         left_out: kind -> number.
         pieces: text of the paragraph in progress.
         num_flat: elements in progress whose text becomes one line.
+        is_raw: the text of an element in progress keeps its white space.
         found: `block` (a heading, lines of code) or `table`, where an element in progress becomes one line.
         num_layouts: tables in progress that are layout.
     """
@@ -86,7 +87,7 @@ class Writer:
         self._writers, self._with_navigation, self._with_hidden = writers, with_navigation, with_hidden
         self._prefix = self._last_prefix = ""  # of each line, and of those of the last block
         self._marker: str | None = None  # of the next line, in place of the prefix
-        self._depth, self._is_raw = 0, False
+        self._depth, self.is_raw = 0, False
 
     @property
     def in_list(self) -> bool:
@@ -150,7 +151,7 @@ class Writer:
 
     def end_block(self) -> None:
         """Ends the paragraph in progress."""
-        if self._is_raw:
+        if self.is_raw:
             self.pieces.append("" if "".join(self.pieces[-9:])[-1:] in ("", "\n", BREAK) else "\n")
         elif self.num_flat:
             self.pieces.append(" ")
@@ -171,7 +172,7 @@ class Writer:
             return
         if not is_paragraph:
             self.end_definition()
-        quote = commonprefix((self._last_prefix, self._prefix)).rstrip()
+        quote = commonprefix((self._last_prefix, self._prefix)).rstrip() if self._prefix else ""
         between = self.between.replace("\n\n", f"\n{quote}\n") if self.blocks else ""
         first = self._prefix if self._marker is None else self._marker
         self.blocks.append(f"{between}{first}" + f"\n{self._prefix}".join(lines))
@@ -179,11 +180,11 @@ class Writer:
 
     def flat(self, element: Element, is_raw: bool = False) -> str:
         """The text of an element, on one line or with its white space (`is_raw`)."""
-        outer, self.pieces = (self.pieces, self._is_raw), []
-        self.num_flat, self._is_raw = self.num_flat + 1, is_raw
+        outer, self.pieces = (self.pieces, self.is_raw), []
+        self.num_flat, self.is_raw = self.num_flat + 1, is_raw
         self.children(element)
         text = "".join(self.pieces)
-        self.num_flat, (self.pieces, self._is_raw) = self.num_flat - 1, outer
+        self.num_flat, (self.pieces, self.is_raw) = self.num_flat - 1, outer
         if is_raw:
             return text.replace(BREAK, "\n").replace("\xa0", " ")
         return _WHITE.sub(" ", text.replace(BREAK, " ")).strip()

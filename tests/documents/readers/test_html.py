@@ -32,7 +32,8 @@ def text_of(body, **options):
         ("<details><summary>Why?</summary>So.</details>", "Why?\n\nSo."),
         ("<div role=heading aria-level=3>Fees</div>", "### Fees"),
         ("<h2 id=a>Fees<a href='#a'>¶</a></h2><p>Price<a href='#n'>*</a>", "## Fees\n\nPrice*"),
-        ("<dl><dt>Gate<dd>A way in.<dt>Code<dd><pre>x</pre></dl>", "Gate\n: A way in.\n\nCode\n\n```\nx\n```"),
+        ("<dl><dt>Gate<dt>Door<dd>A way in.<dt>Code<dd><pre>x</pre></dl>",
+         "Gate\nDoor\n: A way in.\n\nCode\n\n```\nx\n```"),
         ("<ol start=3><li>a<ul><li>b<li>c</ul><li value=9>d</ol>", "3. a\n   - b\n   - c\n9. d"),
         ("<ol reversed><li>a<li>b</ol>", "2. a\n1. b"),
         ("<blockquote><p>a<p>b<ul><li>c</ul></blockquote>d", "> a\n>\n> b\n>\n> - c\n\nd"),
@@ -103,6 +104,7 @@ def test_values_of_tables_are_under_their_heads(rows, lines):
         ("<tr><td><h2>a</h2><td>b", "## a\n\nb"),
         ("<tr><td><pre>1\n2</pre><td><pre>a\nb</pre>", "```\n1\n2\n```\n\n```\na\nb\n```"),
         ("<tr><td>a<p>b<tr><td>c", "a\n\nb\n\nc"),
+        ("<tr><td colspan=2><h2>a</h2><tr><td>int<td>b (c)", "## a\n\nint b (c)"),
     ],
 )
 def test_tables_of_layout_become_blocks(table, text):
