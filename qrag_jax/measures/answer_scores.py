@@ -26,8 +26,8 @@ distinguished and raise an error.
 ROUGE-L of long answers: Google's `rouge-score` with tokens of our own, which read every script.
 
 The package's tokenizer keeps a-z and 0-9 only: a Chinese answer has no token in it, and would score 0 whatever it says.
-Ours (`search/bm25.py:bm25_tokens`) gives the same tokens on ASCII text, so English scores are the package's own
-(without stemming); it also reads letters with accents, and scripts without spaces character by character.
+Ours (`chunking/text/words.py:plain_tokens`) gives the same tokens on ASCII text, so English scores are the package's
+own (without stemming); it also reads letters with accents, and scripts without spaces character by character.
 """
 
 import importlib
@@ -40,7 +40,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from qrag_jax.chunking.text.words import bm25_tokens
+from qrag_jax.chunking.text.words import plain_tokens
 from qrag_jax.types import InputError, UsageError
 
 Convention = Literal["squad", "hotpot"]
@@ -202,7 +202,7 @@ class _Tokens:
     """The tokenizer as `rouge-score` asks for it."""
 
     def tokenize(self, text: str) -> list[str]:
-        return bm25_tokens(text)
+        return plain_tokens(text)
 
 
 def check_rouge() -> None:
@@ -224,7 +224,7 @@ def rouge_l(answer: str, references: Sequence[str]) -> float:
     """
     _check_references(references)
     for reference in references:
-        if not bm25_tokens(reference):
+        if not plain_tokens(reference):
             raise InputError(f"reference answer {reference[:60]!r} holds no word to compare with: leave it out")
     score = _scorer().score_multi(list(references), answer)["rougeL"]
     return float(score.fmeasure)

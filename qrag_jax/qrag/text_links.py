@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from qrag_jax.chunking.text.proper_names import without_bracket
-from qrag_jax.chunking.text.words import bm25_tokens
+from qrag_jax.chunking.text.words import plain_tokens
 
 COVERAGE = ("covered", "adds", "elsewhere")  # made of `shared_words` by `heads.coverage_inputs`
 MAX_WORDS = 256  # distinct shared words of a context that are counted
@@ -39,7 +39,7 @@ def title_of(text: str) -> str:
 
 def names_in(text: str) -> list[str]:
     """Tokens of the words that begin with a capital letter or a digit."""
-    return bm25_tokens(" ".join(word for word in _WORD.findall(text) if word[0].isupper() or word[0].isdigit()))
+    return plain_tokens(" ".join(word for word in _WORD.findall(text) if word[0].isupper() or word[0].isdigit()))
 
 
 def link_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "sources chunks links"]:
@@ -66,8 +66,8 @@ def link_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "so
         chunks: texts of its context, n of them.
     """
     texts = [question, *chunks]
-    words = [bm25_tokens(text) for text in texts]
-    titles = [[], *(bm25_tokens(title_of(chunk)) for chunk in chunks)]
+    words = [plain_tokens(text) for text in texts]
+    titles = [[], *(plain_tokens(title_of(chunk)) for chunk in chunks)]
     names = [names_in(text) for text in texts]
     vocabulary = vocabulary_of((*words, *titles, *names))
     in_text, in_title, in_names = (incidence(rows, vocabulary) for rows in (words, titles, names))
@@ -98,7 +98,7 @@ def shared_words(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "sou
     Source 0 is the question, source 1 + i chunk i; idf as of `link_features`. The words have `MAX_WORDS` columns, in
     order of appearance; if there are more words, some share a column.
     """
-    words = [bm25_tokens(text) for text in (question, *chunks)]
+    words = [plain_tokens(text) for text in (question, *chunks)]
     vocabulary = vocabulary_of(words)
     in_text = incidence(words, vocabulary)
     mass = in_text * idf_weights(words[1:], vocabulary)
@@ -176,11 +176,11 @@ def bridge_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "
         chunks: texts of its context, n of them.
     """
     n, texts = len(chunks), [question, *chunks]
-    words, names = [bm25_tokens(text) for text in texts], [names_in(text) for text in texts]
+    words, names = [plain_tokens(text) for text in texts], [names_in(text) for text in texts]
     sentences = [(own, sentence) for own, chunk in enumerate(chunks) for sentence in _sentences(chunk)]
     owners, spoken = (
         np.array([own for own, _ in sentences], np.int64),
-        [bm25_tokens(sentence) for _, sentence in sentences],
+        [plain_tokens(sentence) for _, sentence in sentences],
     )
     vocabulary = vocabulary_of((*words, *names, *spoken))
     in_text, in_names, in_sentence = (incidence(rows, vocabulary) for rows in (words, names, spoken))

@@ -9,13 +9,14 @@ statistics (N, df, avg) only from that context, like an index built over it. Her
 only the words of the question are looked up, so thousands of contexts a second need no index each.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from qrag_jax.chunking.text.words import bm25_tokens
+from qrag_jax.chunking.text.words import asked_words, bm25_tokens
 from qrag_jax.search.dense import top_in_order
 from qrag_jax.types import InputError
 
@@ -26,16 +27,21 @@ _B = 0.75  # weight of the length normalisation
 class Bm25Index:
     """Word counts of a pool of texts, searched whole or within a context; immutable."""
 
-    def __init__(self, texts: Sequence[str]):
-        """Counts the words of every text once. Ids below are indices into the texts."""
-        self.num_texts = len(texts)
-        self._vocabulary: dict[str, int] = {}
+    def __init__(self, texts: Sequence[str], tokenize: Callable[[str], list[str]] = bm25_tokens):
+        """Counts the words of every text once. Ids below are indices into the texts.
+
+        Args:
+            tokenize: text -> its tokens. With `plain_tokens`, questions have the same tokens, each of weight 1.
+        """
+        self.num_texts, self._tokenize = len(texts), tokenize
+        numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
         tokens: list[int] = []
         lengths = np.zeros(self.num_texts, np.int64)
         for text_id, text in enumerate(texts):
-            words = bm25_tokens(text)
+            words = tokenize(text)
             lengths[text_id] = len(words)
-            tokens.extend(self._vocabulary.setdefault(word, len(self._vocabulary)) for word in words)
+            tokens.extend(map(numbers.__getitem__, words))
+        self._vocabulary = dict(numbers)
         self._lengths = lengths
         # One posting for each (word, text) pair, sorted by word, then text; word w has _bounds[w] .. _bounds[w + 1].
         pairs = np.asarray(tokens, np.int64) * self.num_texts + np.repeat(np.arange(self.num_texts), lengths)
@@ -57,30 +63,30 @@ class Bm25Index:
         if not lengths.any():
             return scores
         damping = _K1 * (1 - _B + _B * lengths / lengths.mean())
-        for word, repeats in Counter(bm25_tokens(question)).items():
+        for word, weight in self._asked(question).items():
             if word not in self._vocabulary:
                 continue
             counts = self._counts_of(self._vocabulary[word], among)
             num_with = int(np.count_nonzero(counts))
             rarity = _rarity(len(lengths), num_with)
             present = counts > 0
-            scores[present] += repeats * rarity * counts[present] / (counts[present] + damping[present])
+            scores[present] += weight * rarity * counts[present] / (counts[present] + damping[present])
         return scores
 
     def bound(self, question: str) -> float:
         """An upper bound of the score of any text for this question.
 
-            bound(q) = sum_{w in q} log(1 + (N - df_w + 1/2) / (df_w + 1/2))
+            bound(q) = sum_{w in q} weight_w log(1 + (N - df_w + 1/2) / (df_w + 1/2))
 
         A word in no text counts as the rarest word. So if the rare words of a question are missing, its other words
         give only part of the bound. 0 if the question has no word.
         """
-        asked = Counter(bm25_tokens(question)).items()
-        return float(sum(repeats * _rarity(self.num_texts, self._num_with(word)) for word, repeats in asked))
+        asked = self._asked(question).items()
+        return float(sum(weight * _rarity(self.num_texts, self._num_with(word)) for word, weight in asked))
 
     def words_of(self, text: str, most: int) -> set[str]:
         """The words of a text that occur in at most `most` texts of the pool."""
-        return {word for word in bm25_tokens(text) if self._num_with(word) <= most}
+        return {word for word in self._tokenize(text) if self._num_with(word) <= most}
 
     def top_k(
         self, question: str, k: int, among: Int[np.ndarray, " M"] | None = None
@@ -105,6 +111,12 @@ class Bm25Index:
         picks = [self.top_k(question, k, context) for question, context in zip(questions, among, strict=True)]
         ids = np.array([best for best, _ in picks], np.int32).reshape(len(questions), k)
         return ids, np.array([scores for _, scores in picks], np.float64).reshape(len(questions), k)
+
+    def _asked(self, question: str) -> Mapping[str, float]:
+        """The weight of each word of a question."""
+        if self._tokenize is bm25_tokens:
+            return asked_words(question, self._vocabulary)
+        return {word: float(number) for word, number in Counter(self._tokenize(question)).items()}
 
     def _num_with(self, word: str) -> int:
         """The number of texts of the pool with the word."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.chunking.text.words import bm25_tokens
+from qrag_jax.chunking.text.words import plain_tokens
 from qrag_jax.qrag.text_links import BRIDGES, bridge_features, names_in, title_of
 
 QUESTION = "Who founded the publisher of Red River?"
@@ -71,8 +71,8 @@ def test_the_stems_of_two_chunks_together_by_hand():
 
 def slowly(question, chunks):
     """Chunk by chunk, from Python's sets."""
-    n, asked, own = len(chunks), stems(question), set(bm25_tokens(question))
-    words = [set(bm25_tokens(chunk)) for chunk in chunks]
+    n, asked, own = len(chunks), stems(question), set(plain_tokens(question))
+    words = [set(plain_tokens(chunk)) for chunk in chunks]
     count = lambda word: sum(word in row for row in words)  # noqa: E731
     stem_weight = lambda stem: idf(sum(stem in stems(chunk) for chunk in chunks), n)  # noqa: E731
     total = sum(map(stem_weight, asked)) or 1.0
@@ -82,7 +82,7 @@ def slowly(question, chunks):
     x = np.zeros((1 + n, n, len(BRIDGES)))
     for a, chunk in enumerate(chunks):
         body = chunk.partition(": ")[2] if title_of(chunk) else chunk
-        sentences = [(stems(s) & asked, set(bm25_tokens(s))) for s in re.split(r"(?<=[.!?])\s+", body)]
+        sentences = [(stems(s) & asked, set(plain_tokens(s))) for s in re.split(r"(?<=[.!?])\s+", body)]
         x[0, a, :2] = max(part(has) for has, _ in sentences), rarest(set(names_in(question)) & words[a], 1)
         for c in set(range(n)) - {a}:
             common = new[c] & words[a] | new[a] & words[c]
@@ -95,7 +95,7 @@ def slowly(question, chunks):
 
 
 def stems(text):
-    return {word[:5] for word in bm25_tokens(text)}
+    return {word[:5] for word in plain_tokens(text)}
 
 
 TEXT = st.lists(

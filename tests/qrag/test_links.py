@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.chunking.text.words import bm25_tokens
+from qrag_jax.chunking.text.words import plain_tokens
 from qrag_jax.qrag import text_links as links_module
 from qrag_jax.qrag.text_links import LINKS, link_features, names_in, shared_words, title_of
 
@@ -87,17 +87,17 @@ def slowly(question, chunks):
     n = len(chunks)
     found = {}
     for chunk in chunks:
-        for word in set(bm25_tokens(chunk)):
+        for word in set(plain_tokens(chunk)):
             found[word] = found.get(word, 0) + 1
     mass = lambda words: sum(idf(found.get(word, 0), n) for word in words)  # noqa: E731
     share = lambda a, b: mass(set(a) & set(b)) / mass(set(a)) if a else 0.0  # noqa: E731
     links = np.zeros((1 + n, n, 3))
     for i, source in enumerate([question, *chunks]):
-        said = bm25_tokens(source)
+        said = plain_tokens(source)
         for j, chunk in enumerate(chunks):
-            title = bm25_tokens(title_of(chunk))
+            title = plain_tokens(title_of(chunk))
             runs = [said[k : k + len(title)] for k in range(len(said))]
-            links[i, j] = share(said, bm25_tokens(chunk)), share(title, said), bool(title) and title in runs
+            links[i, j] = share(said, plain_tokens(chunk)), share(title, said), bool(title) and title in runs
             if i == j + 1:
                 links[i, j] = 0
     return links
@@ -134,7 +134,7 @@ FACTS = ("leo is a star", "a star shines", "stone")
 def test_shared_words_by_hand():
     """A word of one text alone counts in the whole, and has no column."""
     words = shared_words("leo Shines", FACTS)
-    own = [set(bm25_tokens(text)) for text in ("leo Shines", *FACTS)]
+    own = [set(plain_tokens(text)) for text in ("leo Shines", *FACTS)]
     found = {word: sum(word in tokens for tokens in own[1:]) for word in set().union(*own)}
     shared = {word for word in found if sum(word in tokens for tokens in own) > 1}
     assert {"leo", "star", "shines"} <= shared

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from qrag_jax.chunking.text.words import plain_tokens
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder
 from qrag_jax.names import METHODS
@@ -104,8 +105,11 @@ def single_step_picker(chunk_vectors: np.ndarray, question_vectors: np.ndarray) 
 
 
 def bm25_picker(texts: Sequence[str], questions: Sequence[str]) -> Picker:
-    """BM25 over each context as a separate collection, T chunks at a time."""
-    index = Bm25Index(texts)
+    """BM25 over each context as a separate collection, T chunks at a time.
+
+    It compares plain words, as the published baselines do, without the forms of identifiers that search adds.
+    """
+    index = Bm25Index(texts, plain_tokens)
 
     def pick(contexts: Contexts, num_steps: int) -> Picked:
         asked = [str(questions[i]) for i in contexts.questions]
