@@ -3,10 +3,10 @@
     python -m benchmarks.search.words [--out benchmarks/search/results/words.md]        # 2 minutes on 2 cores
 
 `words/pairs.jsonl` has texts with a word in one form, and questions with the other form: of each script, signs that
-readers leave out or write in several ways. A pair is found if its text is the first of its pool: the texts of its script
-with other questions, and five of other scripts. `words/identifiers.jsonl` has identifiers, versions and numbers, each
-with three near misses in the same sentence; the pool has five more sentences. The exact one must be first, whether it
-comes before or behind the near misses. Lines are JSON with escapes, because many of the signs are invisible.
+readers leave out or write in several ways. A pair is found if its text is the first of its pool: the texts of its
+script with other questions, and five of other scripts. `words/identifiers.jsonl` has identifiers, versions and numbers,
+each with three near misses in the same sentence; the pool has five more sentences. The exact one must be first, whether
+it comes before or behind the near misses. Lines are JSON with escapes, because many of the signs are invisible.
 """
 
 import json
