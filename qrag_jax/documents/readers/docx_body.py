@@ -5,6 +5,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from email import message_from_bytes
+from typing import cast
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
 from lxml.etree import _Element as Element  # pyright: ignore[reportAttributeAccessIssue]
@@ -206,11 +208,11 @@ class _Story(Story):
         self.add(marks.get(key, ""))
 
     def _comment(self, element: Element) -> None:
-        entry = self._entries("comments").get(element.get(f"{W}id"))
-        if not self._document.comments or entry is None:
-            self.leave_out("comments")
-        else:
+        entry = self._entries("comments").pop(element.get(f"{W}id"), None)
+        if entry is not None and self._document.comments:
             self.after.append(self._entry("comments", entry, f"[{entry.get(f'{W}author') or 'Comment'}: ", "]"))
+        elif entry is not None:
+            self.leave_out("comments")
 
     def _entries(self, kind: str) -> dict[str | None, Element]:
         if kind not in self._document.entries:
@@ -257,12 +259,19 @@ class _Story(Story):
             self.after += chart(root)
 
     def _chunk(self, element: Element) -> None:
+        """Writes another document in this one, if it is HTML or text."""
+        from qrag_jax.documents.readers.html_encoding import decoded  # here: few documents need it
+
         name = self._document.package.once(self.name, element.get(f"{_R}id"))
-        suffix = name.rpartition(".")[2].lower()
+        suffix, raw = name.rpartition(".")[2].lower(), self._document.package.archive.read(name) if name else b""
+        if suffix in ("mht", "mhtml"):
+            found = (one for one in message_from_bytes(raw).walk() if one.get_content_type() == "text/html")
+            raw, suffix = cast("bytes", next((one.get_payload(decode=True) for one in found), b"")), "html"
         if suffix not in ("htm", "html", "xhtml", "txt"):
             self.leave_out("embedded documents")
             return
-        text = self._document.package.archive.read(name).decode("utf-8-sig", "replace")
+        text, lost = decoded(raw)
+        self.left_out.update(lost)
         root = parse(html.escape(text).replace("\n\n", "<p>") if suffix == "txt" else text)
         self.after += [] if root is None else [root]
 

@@ -28,11 +28,12 @@ def chart(root: Element) -> list[Element]:
 
 
 def words(root: Element) -> list[Element]:
-    """The paragraphs of a drawing."""
+    """The paragraphs of a drawing, and titles of charts that are the value of a cell."""
     found = []
-    for one in root.iter(f"{A}p"):
+    for one in root.iter(f"{A}p", f"{_C}title"):
         paragraph = etree.Element("p")
-        paragraph.text = "".join(part.text or " " for part in one.iter(f"{A}t", f"{A}br"))
+        names = (f"{A}t", f"{A}br") if one.tag == f"{A}p" else (f"{_C}v",)
+        paragraph.text = "".join(part.text or " " for part in one.iter(*names))
         found.append(paragraph)
     return found
 

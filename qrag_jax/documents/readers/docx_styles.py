@@ -1,6 +1,7 @@
 """Styles and numbering of DOCX: levels of headings, hidden or raised text, and labels of lists."""
 
 import re
+import unicodedata
 from functools import cache
 from typing import NamedTuple
 
@@ -10,11 +11,14 @@ from qrag_jax.documents.readers.office_story import numeral, whole_number
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _HEADING = re.compile(
-    r"(?:heading|überschrift|titre|título|titolo|titulo|kop|rubrik|overskrift|otsikko|nagłówek|nadpis|címsor|titlu|naslov|"
-    r"заголовок|заглавие|επικεφαλίδα|başlık|encabezado|cabeçalho|tiêu đề|כותרת|عنوان|标题|標題|見出し|제목) ?([1-9])"
+    r"(?:heading|überschrift|ueberschrift|titre|título|titulo|títol|titolo|titlu|kop|rubrik|overskrift|otsikko|nagłówek|"
+    r"nadpis|naslov|címsor|pealkiri|virsraksts|antraštė|başlık|judul|encabezado|cabeçalho|tiêu đề|đầu đề|заголовок|"
+    r"заглавие|επικεφαλίδα|כותרת|عنوان|शीर्षक|หัวเรื่อง|标题|標題|見出し|제목) ?([1-9])"
 )
 _TITLES = ("title", "titel", "titre", "título", "titolo", "标题", "標題", "표제", "название")
 _LABEL = re.compile("%([1-9])")
+_MOST_STYLES = 50  # that inherit from one another
+_MOST_CHARS = 100  # of a label
 _BODY = 9  # the outline level of text that is no heading
 
 
@@ -74,7 +78,7 @@ class Styles:
         seen: set[str | None] = set()
         if name and name not in self._styles:  # the document may lack the usual styles
             return Look(_level_of_name(name))
-        while (style := self._styles.get(name or "")) is not None and name not in seen:
+        while (style := self._styles.get(name or "")) is not None and name not in seen and len(seen) < _MOST_STYLES:
             seen.add(name)
             properties, of_text = style.find(f"{W}pPr"), style.find(f"{W}rPr")
             own = Look(
@@ -98,8 +102,9 @@ def _level_of_style(style: Element, properties: Element | None) -> int | None:
 
 
 def _level_of_name(name: str) -> int | None:
-    found = _HEADING.fullmatch(name.strip().casefold())
-    return int(found[1]) if found else 1 if name.strip().casefold() in _TITLES else None
+    name = unicodedata.normalize("NFKC", name.partition(",")[0]).strip().casefold()  # after a comma: other names
+    found = _HEADING.fullmatch(name)
+    return int(found[1]) if found else 1 if name in _TITLES else None
 
 
 class Numbering:
@@ -161,8 +166,10 @@ def _counted(levels: dict[int, _Level], counts: dict[int, int], depth: int, inde
 def _levels(element: Element) -> dict[int, _Level]:
     return {
         whole_number(one.get(f"{W}ilvl")): _Level(
-            whole_number(value(one, "start") or "0"), value(one, "numFmt") or "decimal", value(one, "lvlText") or "",
-            value(one, "pStyle"), value(one, "lvlRestart") != "0", bool(is_on(one, "isLgl")),
+            whole_number(value(one, "start")), value(one, "numFmt") or "decimal",
+            (value(one, "lvlText") or "")[:_MOST_CHARS], value(one, "pStyle"), value(one, "lvlRestart") != "0",
+            bool(is_on(one, "isLgl")),
         )
         for one in element.iterchildren(f"{W}lvl")
+        if whole_number(one.get(f"{W}ilvl")) < _BODY
     }  # fmt: skip

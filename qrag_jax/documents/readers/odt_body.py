@@ -90,7 +90,7 @@ class _Story(Story):
                 self._list(one, [], "")
             elif name == "table:table":
                 self._table(one)
-            elif attribute(one, "text:display") == "none" or attribute(one, "table:display") == "false":
+            elif attribute(one, "text:display") == "none" or attribute(one, "text:is-hidden") == "true":
                 self.left_out["hidden words"] += len("".join(one.itertext()).split())
             elif name in _HANDLERS:  # of paragraphs too
                 self._paragraph(one)
@@ -110,7 +110,9 @@ class _Story(Story):
             label = label or (0, self._heading_label(level))
         with self.into(paragraph):
             if name in ("text:p", "text:h"):
-                self._styled(look, element)
+                hides = element.find("{*}hidden-paragraph")
+                is_hidden = hides is not None and attribute(hides, "text:is-hidden") == "true"
+                self._styled(look._replace(is_hidden=True) if is_hidden else look, element)
             else:
                 self._each([element])
         self.end_paragraph(f"h{min(level, 6)}" if level else "p", paragraph, label)
@@ -206,7 +208,11 @@ class _Story(Story):
         self.add(")")
 
     def _hidden_text(self, element: Element) -> None:
-        self.left_out["hidden words"] += len(attribute(element, "text:string-value").split())
+        """Text that a condition hides; it stands in an attribute, and is in the element while it is shown."""
+        if attribute(element, "text:is-hidden", "true") == "true":
+            self.left_out["hidden words"] += len(attribute(element, "text:string-value").split())
+        else:
+            self._content(element)
 
     def _control(self, element: Element) -> None:
         if (one := self._document.controls.get(attribute(element, "drawing:control"))) is not None:

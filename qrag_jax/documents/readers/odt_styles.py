@@ -54,7 +54,7 @@ class Styles:
 
     def _look(self, name: str) -> Look:
         found, seen = Look(), set[str]()
-        while name not in seen and (style := self._styles.get(name)) is not None:
+        while name not in seen and len(seen) < 50 and (style := self._styles.get(name)) is not None:
             seen.add(name)
             own = _look_of(style)
             found = own._replace(**{key: one for key, one in found._asdict().items() if one is not None})
@@ -81,7 +81,8 @@ class Styles:
             shown += [numeral(count or 0, form)] if form else []
         if not shown:
             return ""
-        return f"{attribute(level, 'style:num-prefix')}{'.'.join(shown)}{attribute(level, 'style:num-suffix')}".strip()
+        before, after = (attribute(level, f"style:num-{name}")[:99] for name in ("prefix", "suffix"))
+        return f"{before}{'.'.join(shown)}{after}".strip()
 
     def start(self, lists: str, depth: int) -> int:
         """The first number of a level, from 1."""

@@ -17,6 +17,7 @@ from qrag_jax.types import InputError
 
 _RECURSION = 8_000  # libxml2 refuses more than 256 nested elements; each takes some calls
 _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/(\w+)")
+_DEEPEST = 8  # level of a list
 _LONGEST_HEAD = 80  # characters
 _NUMBER = re.compile(r"\d+\.")
 _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"),
@@ -103,9 +104,9 @@ class Story:
         depth, mark = label or (0, "")
         paragraph.tag = tag
         is_item = tag == "p" and (mark == "-" or _NUMBER.fullmatch(mark))
-        if mark.strip("-") and not is_item:
-            paragraph.text = f"{mark} {paragraph.text or ''}"
-        if len(paragraph) or (paragraph.text or "").strip():
+        if (paragraph.text or "").strip() or _last(paragraph) is not None:
+            if mark.strip("-") and not is_item:
+                paragraph.text = f"{mark} {paragraph.text or ''}"
             out = _list_at(self.out, depth, "ul" if mark == "-" else "ol") if is_item else self.out
             if is_item:
                 paragraph.tag = "li"
@@ -118,7 +119,8 @@ class Story:
         """The root, with words around its text; for notes."""
         first = next(self.root.iter("p"), self.root)
         first.text = before + (first.text or "").lstrip()
-        with self.into(self.root[-1] if len(self.root) else self.root):
+        last = _last(self.root)
+        with self.into(self.root if last is None else last):
             self.add(after)
         return self.root
 
@@ -126,19 +128,26 @@ class Story:
         text, self._pieces = "".join(self._pieces), []
         if text and self._script:
             etree.SubElement(self.out, self._script).text = text
-        elif text and len(self.out):
-            self.out[-1].tail = (self.out[-1].tail or "") + text
+        elif text and (last := _last(self.out)) is not None:
+            last.tail = (last.tail or "") + text
         elif text:
             self.out.text = (self.out.text or "") + text
 
 
+def _last(element: Element) -> Element | None:
+    """The last child; lxml takes the time of all children to count them."""
+    return next(element.iterchildren(reversed=True), None)
+
+
 def _list_at(out: Element, depth: int, tag: str) -> Element:
     """The list that an item of this depth goes on, which ends what is written so far, or a new one."""
+    depth = min(depth, _DEEPEST)
     for level in range(depth + 1):
-        last = out[-1] if len(out) else None
+        last = _last(out)
         if last is None or last.tag not in ("ul", "ol") or (level == depth and last.tag != tag):
             last = etree.SubElement(out, tag)
-        out = last[-1] if level < depth and len(last) and last[-1].tag == "li" else last
+        above = _last(last)
+        out = last if level == depth or above is None or above.tag != "li" else above
     return out
 
 

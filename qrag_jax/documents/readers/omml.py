@@ -16,8 +16,8 @@ _BETWEEN = {"mr": ", ", "m": "; ", "eqArr": "; ", "oMathPara": "; "}  # parts
 def linear(element: Element) -> str:
     """An equation, or a part of one, as text."""
     kind = _name(element)
-    if kind == "t":
-        return element.text or ""
+    if kind in ("t", "del", "moveFrom"):
+        return (element.text or "") if kind == "t" else ""
     inside = [(_name(child), linear(child)) for child in element if not _name(child).endswith("Pr")]
     part = defaultdict(str, {name: _atom(text) for name, text in inside})
     if kind in _FORMS:

@@ -187,7 +187,7 @@ def test_equations_are_text_in_one_line():
 
 HEADINGS = part(
     "styles",
-    style("A", "", shown="heading 2")
+    style("A", "", shown="Heading 2,h2")
     + style("B", '<w:basedOn w:val="A"/>')
     + style("C", '<w:pPr><w:outlineLvl w:val="0"/></w:pPr>')
     + style("D", '<w:basedOn w:val="C"/><w:pPr><w:outlineLvl w:val="9"/></w:pPr>')
@@ -362,10 +362,11 @@ def test_charts_and_diagrams():
 
 
 def test_other_documents_inside_are_read_or_counted():
-    chunks = "".join(f'<w:altChunk r:id="{name}"/>' for name in ("a.html", "b.txt", "c.rtf"))
+    chunks = "".join(f'<w:altChunk r:id="{name}"/>' for name in ("a.html", "b.txt", "c.rtf", "d.mht"))
     others = [("word/a.html", "<p>From <b>HTML</b>.</p>"), ("word/b.txt", "Plain."), ("word/c.rtf", "{\\rtf1}")]
+    others += [("word/d.mht", "MIME-Version: 1.0\nContent-Type: text/html; charset=utf-8\n\n<p>From a mail.</p>")]
     found = read_docx(with_parts(paragraph("A.") + chunks + '<w:p><w:subDoc r:id="x"/></w:p>', others=others))
-    assert found.text == "A.\n\nFrom HTML.\n\nPlain."
+    assert found.text == "A.\n\nFrom HTML.\n\nPlain.\n\nFrom a mail."
     assert found.left_out == {"embedded documents": 1, "subdocuments": 1}
 
 

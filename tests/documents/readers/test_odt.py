@@ -151,10 +151,15 @@ def test_what_is_not_shown_is_counted():
             + "</office:annotation>B"
         )
         + f'<text:section text:display="none">{p("four")}</text:section>'
+        + p('<text:hidden-paragraph text:is-hidden="true"/>five')
+        + p(
+            '<text:hidden-paragraph text:is-hidden="false"/>'
+            '<text:hidden-text text:is-hidden="false">C</text:hidden-text>'
+        )
     )
     found = read_odt(tiny_odt(body, STYLES))
-    assert (found.text, found.left_out) == ("A\n\nB", {"hidden words": 4, "pictures": 1, "comments": 1})
-    assert read_odt(tiny_odt(body, STYLES), comments=True).text == "A\n\nB\n\n[Ada: Check.]"
+    assert (found.text, found.left_out) == ("A\n\nB\n\nC", {"hidden words": 5, "pictures": 1, "comments": 1})
+    assert read_odt(tiny_odt(body, STYLES), comments=True).text == "A\n\nB\n\n[Ada: Check.]\n\nC"
 
 
 def test_formulas_and_charts_are_in_their_own_members():
