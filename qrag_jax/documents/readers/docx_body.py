@@ -31,6 +31,7 @@ _SKIPPED = {W + name for name in (
 _SCRIPTS = {"superscript": "sup", "subscript": "sub"}
 _SHOWN = re.compile(r"\s*(?:MACROBUTTON\s+\S+|GOTOBUTTON\s+\S+|EQ)\s(.*)", re.DOTALL)  # instructions with words
 _PRIVATE = re.compile("[\uf020-\uf0ff]")
+_MOST_CARRIED = 10_000  # characters of a paragraph that continues in the next
 _MOST_COLUMNS = 64  # that one cell covers; hostile files declare millions
 
 
@@ -115,8 +116,12 @@ class _Story(Story):
         self._carried = None
         with self.into(paragraph):
             self._walk(inside)
-        if properties is not None and (
-            properties.find(f"{W}rPr/{W}del") is not None or properties.find(f"{W}framePr[@{W}dropCap]") is not None
+        if (
+            properties is not None
+            and len(paragraph.text or "") < _MOST_CARRIED
+            and (
+                properties.find(f"{W}rPr/{W}del") is not None or properties.find(f"{W}framePr[@{W}dropCap]") is not None
+            )
         ):
             self._carried = paragraph
             return
