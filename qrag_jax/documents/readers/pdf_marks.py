@@ -5,13 +5,13 @@ its label, `[x]` before the label of a checked box, anything else on a line of i
 """
 
 import ctypes
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 
 if TYPE_CHECKING:
     import pypdfium2
@@ -25,6 +25,7 @@ _PLAYED = (18, 19, 21, 25, 26)
 _NOT_SEEN = 2 | 32
 _CHECK, _RADIO, _COMBO, _LIST, _TYPED = 2, 3, 4, 5, 6
 _PASSWORD = 1 << 13
+_DRAWS_TEXT = re.compile(r"\b(?:T[jJ]|Do)\b")  # operators of an appearance
 
 _MAX_PLACED = 2_000  # marks of a page that are placed; others follow its text, so that no page takes quadratic time
 _NEAR = 40.0  # points between a box and the label on its right, at most
@@ -80,27 +81,36 @@ def _find_marks(
     left_out: Counter[str] = Counter()
     for number in range(pdfium.FPDFPage_GetAnnotCount(page)):
         note = pdfium.FPDFPage_GetAnnot(page, number)
-        kind, edges = (pdfium.FPDFAnnot_GetSubtype(note) if note else _LINK), pdfium.FS_RECTF()
-        if kind in (_LINK, _POPUP):
-            continue
-        pdfium.FPDFAnnot_GetRect(note, edges)
-        rect = (edges.left, min(edges.bottom, edges.top), edges.right, max(edges.bottom, edges.top))
-        said = _string(pdfium.FPDFAnnot_GetStringValue, note, b"Contents").strip()
-        found = [_field(document.formenv, note, rect)] if kind == _WIDGET else []
-        if kind in (_FREE_TEXT, _STAMP):
-            found.append(Mark(rect, said if kind == _FREE_TEXT else ""))
-        if kind in _REMARKS and said and comments:
-            author = _string(pdfium.FPDFAnnot_GetStringValue, note, b"T").strip() or "Comment"
-            found.append(Mark(rect, f"[{author}: {said}]"))
-        if pdfium.FPDFAnnot_GetFlags(note) & _NOT_SEEN:
-            left_out["hidden words"] += sum(len(mark.text.split()) for mark in found if mark)
-            continue
-        marks += [mark for mark in found if mark]
-        left_out["comments"] += kind in _REMARKS and said != "" and not comments
-        left_out["attachments"] += kind == _FILE
-        left_out["sounds and films"] += kind in _PLAYED
+        if note and pdfium.FPDFAnnot_GetSubtype(note) not in (_LINK, _POPUP):
+            _find_marks_of(document, note, comments, marks, left_out)
         pdfium.FPDFPage_CloseAnnot(note)
     return marks, left_out
+
+
+def _find_marks_of(
+    document: "pypdfium2.PdfDocument", note: Any, comments: bool, marks: list[Mark], left_out: Counter[str]
+) -> None:
+    import pypdfium2.raw as pdfium
+
+    kind, edges = pdfium.FPDFAnnot_GetSubtype(note), pdfium.FS_RECTF()
+    pdfium.FPDFAnnot_GetRect(note, edges)
+    rect = (edges.left, min(edges.bottom, edges.top), edges.right, max(edges.bottom, edges.top))
+    said = _string(pdfium.FPDFAnnot_GetStringValue, note, b"Contents").strip()
+    found = [_field(document.formenv, note, rect)] if kind == _WIDGET else []
+    if kind in (_FREE_TEXT, _STAMP):
+        found.append(Mark(rect, said if kind == _FREE_TEXT else ""))
+    if kind in _REMARKS and said and comments:
+        author = _string(pdfium.FPDFAnnot_GetStringValue, note, b"T").strip() or "Comment"
+        found.append(Mark(rect, f"[{author}: {said}]"))
+    is_drawn = _DRAWS_TEXT.search(_string(pdfium.FPDFAnnot_GetAP, note, 0)) if found else None
+    told = [mark for mark in found if mark and (mark.text or is_drawn)]
+    if pdfium.FPDFAnnot_GetFlags(note) & _NOT_SEEN:
+        left_out["hidden words"] += sum(len(mark.text.split()) for mark in told)
+        return
+    marks += told
+    left_out["comments"] += kind in _REMARKS and said != "" and not comments
+    left_out["attachments"] += kind == _FILE
+    left_out["sounds and films"] += kind in _PLAYED
 
 
 def _field(forms: Any, note: Any, rect: Rect) -> Mark | None:
@@ -115,17 +125,12 @@ def _field(forms: Any, note: Any, rect: Rect) -> Mark | None:
         return Mark(rect, "", False)
     if kind == _TYPED and pdfium.FPDFAnnot_GetFormFieldFlags(forms, note) & _PASSWORD:
         return None
-    options = [
-        (
-            pdfium.FPDFAnnot_IsOptionSelected(forms, note, index),
-            _string(pdfium.FPDFAnnot_GetOptionLabel, forms, note, index),
-        )
-        for index in range(max(0, pdfium.FPDFAnnot_GetOptionCount(forms, note)))
-    ]
-    # A list shows all of its options, a combination box the chosen one.
-    shown = [
-        f"[x] {label}" if chosen and kind == _LIST else label for chosen, label in options if chosen or kind == _LIST
-    ]
+    shown = []  # a list shows all of its options, a combination box the chosen one
+    for index in range(max(0, pdfium.FPDFAnnot_GetOptionCount(forms, note))):
+        is_chosen = pdfium.FPDFAnnot_IsOptionSelected(forms, note, index)
+        if is_chosen or kind == _LIST:
+            label = _string(pdfium.FPDFAnnot_GetOptionLabel, forms, note, index)
+            shown.append(f"[x] {label}" if is_chosen and kind == _LIST else label)
     value = ", ".join(shown) or _string(pdfium.FPDFAnnot_GetFormFieldValue, forms, note)
     return Mark(rect, value, False) if value.strip() else None
 
@@ -159,8 +164,8 @@ def _drawn_texts(document: "pypdfium2.PdfDocument", number: int, plain: str, rec
     yield from ("" for _ in rects[_MAX_PLACED:])
 
 
-def _boxes(text: "pypdfium2.PdfTextPage", start: int = 0) -> Float[np.ndarray, "n 4"]:
-    """The rectangles of the characters of a page from one of them on."""
+def _boxes(text: "pypdfium2.PdfTextPage", start: int = 0) -> np.ndarray:
+    """The rectangles of the characters of a page from one of them on, as `Rect`: float64 [n, 4]."""
     import pypdfium2.raw as pdfium
 
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
@@ -191,7 +196,7 @@ def _written(plain: str, text: "pypdfium2.PdfTextPage", marks: list[Mark]) -> st
     return "".join([*parts, plain[done:]])
 
 
-def _place(boxes: Float[np.ndarray, "n 4"], mark: Mark) -> tuple[int, bool]:
+def _place(boxes: np.ndarray, mark: Mark) -> tuple[int, bool]:
     """The number of characters before a mark, and whether its label stands there.
 
     A label is on the left of a field or above it, that of a box on its right. Without one the mark follows the nearest
@@ -218,7 +223,7 @@ def _place(boxes: Float[np.ndarray, "n 4"], mark: Mark) -> tuple[int, bool]:
     return int(np.nanargmin(away)) + 1, False
 
 
-def _end_of_phrase(boxes: Float[np.ndarray, "n 4"], place: int) -> int:
+def _end_of_phrase(boxes: np.ndarray, place: int) -> int:
     """The number of characters up to the last one that follows a character on its line without a wide gap."""
     _, bottom, end, top = boxes[place]
     for number in range(place + 1, len(boxes)):
