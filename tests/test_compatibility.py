@@ -97,6 +97,9 @@ def test_a_search_finds_the_same(run, written, capsys):
     found = printed(capsys, "find", run, "notes", "Where is the rope?", "--num_steps", "3", "--json")
     expected = read_json(f"{run}_found.json")
     q_values = [[step.pop("q_value") for step in steps["steps"]] for steps in (found, expected)]
+    for step, before in zip(found["steps"], expected["steps"], strict=True):  # fields that have come since
+        for name in step.keys() - before.keys():
+            del step[name]
     assert {name: found[name] for name in expected} == expected and len(found["steps"]) == 3
     assert q_values[0] == pytest.approx(q_values[1], **CLOSE)
 
