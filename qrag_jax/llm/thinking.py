@@ -6,7 +6,6 @@ sentence, and blocks after the first words of an answer, are text: an answer may
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from qrag_jax.types import Generation
@@ -24,8 +23,8 @@ _TAG_OR_CODE = re.compile(rf"```[\s\S]*?```|`[^`\n]+`|{_TAG.pattern}", re.IGNORE
 _BLANK = re.compile(r"[\s\ufeff\u200b]*")
 # Marks around the answer itself; they are removed only behind thinking.
 _WRAPPED = re.compile(
-    r"<(answer|response|output)>(?P<tagged>.*?)(?:</\1>)?"
-    r"|<\|(?:begin_of_solution|START_RESPONSE)\|>(?P<marked>.*?)(?:<\|(?:end_of_solution|END_RESPONSE)\|>)?",
+    r"<\|?(?:answer|response|begin_of_solution|START_RESPONSE)\|?>(.*?)"
+    r"(?:<(?:/answer|/response|\|end_of_solution\||\|END_RESPONSE\|)>)?",
     re.DOTALL | re.IGNORECASE,
 )
 # Harmony: `<|start|>assistant<|channel|>analysis<|message|>...<|end|>`, then the same with the channel `final`.
@@ -110,25 +109,20 @@ def opened_by(prompt: str) -> str:
 def _of_tags(text: str, start: int) -> Separated:
     """Takes leading blocks. `num_ends` closing tags may still come without an opening one: of nested blocks, or one."""
     thoughts: list[str] = []
-    num_ends, in_code_too, begin = 1, False, start
+    begin, num_ends, tags = start, 1, _TAG_OR_CODE
     while True:
-        tag = _TAG.match(text, begin)
+        inner, tag = begin, _TAG.match(text, begin)
         if tag is not None and tag["open"]:
-            inner, ended = tag.end(), None
-            num_ends = 0
-            for found in _tags(text, inner, in_code_too):
-                if found["end"]:
-                    ended = found
-                    break
-                num_ends += 1
-            if ended is None and not in_code_too:  # the end may stand in code that the thinking never closed
-                in_code_too, num_ends = True, 0
-                ended = next((found for found in _tags(text, inner, True) if found["end"]), None)
+            inner = tag.end()
+            ended, num_ends = _first_end(tags, text, inner)
+            if ended is None and tags is not _TAG:  # the end may stand in code that the thinking never closed
+                tags = _TAG
+                ended, num_ends = _first_end(tags, text, inner)
             if ended is None:
                 return Separated("", _joined([*thoughts, text[inner:]]), is_open=True)
         else:
-            inner, ended = begin, next(_tags(text, begin, False), None) if num_ends else None
-            if ended is None or not ended["end"] or _is_in_sentence(text, ended):
+            ended, num_open = _first_end(_TAG_OR_CODE, text, begin) if num_ends else (None, 0)
+            if ended is None or num_open or _is_in_sentence(text, ended):
                 break
             num_ends -= 1
         thoughts.append(text[inner : ended.start()])
@@ -136,13 +130,17 @@ def _of_tags(text: str, start: int) -> Separated:
     if begin == start:
         return Separated(text, None)
     wrapped = _WRAPPED.fullmatch(text, begin, len(text.rstrip()))
-    answer = text[begin:] if wrapped is None else (wrapped["tagged"] or wrapped["marked"] or "").strip()
-    return Separated(answer, _joined(thoughts))
+    return Separated(text[begin:] if wrapped is None else wrapped[1].strip(), _joined(thoughts))
 
 
-def _tags(text: str, start: int, in_code_too: bool) -> Iterator[re.Match[str]]:
-    pattern = _TAG if in_code_too else _TAG_OR_CODE
-    return (found for found in pattern.finditer(text, start) if found["open"] or found["end"])
+def _first_end(tags: re.Pattern[str], text: str, start: int) -> tuple[re.Match[str] | None, int]:
+    """The first closing tag, and the number of opening tags before it."""
+    num_open = 0
+    for tag in tags.finditer(text, start):
+        if tag["end"]:
+            return tag, num_open
+        num_open += tag["open"] is not None
+    return None, num_open
 
 
 def _is_in_sentence(text: str, tag: re.Match[str]) -> bool:

@@ -3,7 +3,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from support.bad_server import MODEL, serve_badly
+from support.bad_server import MODEL, good_answer, serve_badly
 from support.encoders import random_encoder
 from support.notes import DIARY, NOTES, QUESTION
 
@@ -155,6 +155,32 @@ def test_a_server_answers(files, encoder, monkeypatch, capsys, tmp_path):
 def test_a_cut_answer_is_said(ask):
     found = ask("Mary has it [1].", "--retriever", "bm25", "--max_answer_tokens", "2")
     assert found.code == 0 and "the answer was cut at 2 tokens; --max_answer_tokens" in found.err
+
+
+def test_thinking_is_neither_shown_nor_cited(ask):
+    found = ask("<think>Not [2], perhaps [3].</think>\n\nMary has it \u30101\u3011.", "--retriever", "bm25", "--json")
+    answer = json.loads(found.out)
+    assert (answer["answer"], [one["number"] for one in answer["citations"]]) == ("Mary has it \u30101\u3011.", [1])
+    assert "perhaps" not in found.out + found.err
+
+
+@pytest.mark.parametrize("said", ["", "<think>Mary has it [1].</think>"])
+def test_an_answer_without_text_is_exit_code_1(ask, said):
+    found = ask(said, "--retriever", "bm25")
+    assert found.code == 1 and "passages found" in found.out
+    assert "the language model gave no answer: " in found.err and "is empty" in found.err
+
+
+def test_a_field_that_the_server_refuses_is_said_once(files, encoder, monkeypatch, capsys):
+    def misbehave(handler, request):
+        if "temperature" in request.body:
+            handler.send(400, {"error": {"message": "Unsupported value: 'temperature' does not support 0"}})
+        else:
+            handler.send(200, good_answer(request.place))
+
+    with serve_badly(misbehave) as server, pytest.warns(UserWarning, match="refuses 'temperature'") as caught:
+        assert ask_server(server, encoder, files, monkeypatch) == 0
+    assert json.loads(capsys.readouterr().out)["answer"] == "Answer 1." and len(caught) == 1
 
 
 def test_a_prompt_of_the_users_own(ask, tmp_path):

@@ -7,8 +7,9 @@ from support.tiers import HAS_SMOLLM2
 from tokenizers.normalizers import NFKC, Replace
 
 from qrag_jax.llm.local import LocalGenerator
+from qrag_jax.models.decoder.generation import Decoded
 from qrag_jax.models.decoder.sources import SMOLLM2_INSTALL
-from qrag_jax.types import Choice, InputError, JsonSchema, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Choice, InputError, JsonSchema, Message, Regex, Sampling, TextGenerator, UsageError
 
 ASK = (Message("user", "Hi"),)
 
@@ -20,6 +21,46 @@ def test_it_is_a_text_generator():
     assert (answer.text, answer.finish_reason, answer.error, answer.logprobs) == ("one", "stop", None, None)
     assert (answer.prompt_tokens, answer.completion_tokens) == (1 + len("user\nHi") + 3 + len("assistant\n"), 3)
     assert not answer.from_journal
+
+
+HARMONY = ("<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|return|>")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "opening", "said", "end", "expected"),
+    [
+        ({"others": ("<think>", "</think>")}, "", "<think>a [2]</think>b", "stop", ("b", "a [2]")),
+        ({"specials": ("<think>", "</think>")}, "", "<think>a [2]</think>b", "stop", ("b", "a [2]")),
+        ({"specials": ("[THINK]", "[/THINK]")}, "", "[THINK]a [2][/THINK]b", "length", ("b", "a [2]")),
+        ({"specials": HARMONY}, "", "<|channel|>analysis<|message|>a [2]<|end|><|channel|>final<|message|>b",
+         "stop", ("b", "a [2]")),
+        ({}, "<think>", "a [2]</think>b", "stop", ("b", "a [2]")),
+        ({"others": ("<think>", "</think>")}, "<think>\n", "a [2]</think>b", "stop", ("b", "a [2]")),
+        ({}, "<think>\n\n</think>\n\n", "b", "stop", ("b", None)),
+        ({}, "<think>", "a [2]", "length", ("while the model was still thinking", "a [2]")),
+        ({}, "", "", "stop", ("the answer is empty", None)),
+    ],
+)  # fmt: skip
+def test_thinking_is_separated_also_where_its_marks_are_special_tokens(tokens, opening, said, end, expected):
+    talker = tiny_talker(chat_template=CHATML + opening, **tokens)
+    generator, ids = LocalGenerator(talker), talker.tokenizer.encode(said, special=True)
+    told = Decoded(tuple(ids), (-0.5,) * len(ids), end, talker.tokenizer.decode(ids))
+    generator.decoding.generate_ids = lambda prompts, sampling, finished: finished(0, told)
+    (answer,) = generator.generate([ASK], sampling=Sampling())
+    assert answer.thinking == expected[1] and answer.completion_tokens == len(ids)
+    assert answer.text == expected[0] or expected[0] in (answer.error or "")
+    (held,) = generator.generate([ASK], sampling=Sampling(grammar=Regex(".*")))
+    assert held.text == told.text  # the form that was asked for is kept
+
+
+def test_text_behind_a_stop_is_cut_with_marks_too():
+    talker = tiny_talker(specials=("<think>", "</think>"))
+    ids = talker.tokenizer.encode("<think>a</think>b.STOP", special=True)
+    generator = LocalGenerator(talker)
+    told = Decoded(tuple(ids), (-0.5,) * len(ids), "stop", "ab.")
+    generator.decoding.generate_ids = lambda prompts, sampling, finished: finished(0, told)
+    (answer,) = generator.generate([ASK], sampling=Sampling(stop=("STOP",)))
+    assert (answer.text, answer.thinking) == ("b.", "a")
 
 
 def test_log_probabilities_are_told_when_asked_for():

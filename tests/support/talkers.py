@@ -18,7 +18,7 @@ CHATML = (
 )
 
 
-def byte_tokenizer(chat_template=CHATML, normalizer=None, others=()) -> DecoderTokenizer:
+def byte_tokenizer(chat_template=CHATML, normalizer=None, others=(), specials=()) -> DecoderTokenizer:
     """A token a byte, so that every character beyond ASCII is split; 256 ends an answer, 257 opens a turn."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), key=ord)
     tokenizer = Tokenizer(models.BPE(vocab={character: i for i, character in enumerate(alphabet)}, merges=[]))
@@ -29,13 +29,15 @@ def byte_tokenizer(chat_template=CHATML, normalizer=None, others=()) -> DecoderT
     is_normalized = normalizer is not None
     tokenizer.add_special_tokens([AddedToken(token, normalized=is_normalized) for token in (END, START)])
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in others])
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in specials])
     return DecoderTokenizer(tokenizer, bos_token=START, eos_token=END, chat_template=chat_template)
 
 
-def tiny_talker(seed=0, chat_template=CHATML, normalizer=None, others=(), **changes) -> LoadedDecoder:
+def tiny_talker(seed=0, chat_template=CHATML, normalizer=None, others=(), specials=(), **changes) -> LoadedDecoder:
     """Random weights over the byte vocabulary; what it says is noise, ends come by chance."""
-    config = decoder_config(**{"vocab_size": 258 + len(others), "max_positions": 96} | changes)
-    tokenizer = byte_tokenizer(chat_template, normalizer, others)
+    vocab_size = 258 + len(others) + len(specials)
+    config = decoder_config(**{"vocab_size": vocab_size, "max_positions": 96} | changes)
+    tokenizer = byte_tokenizer(chat_template, normalizer, others, specials)
     return LoadedDecoder(config, random_decoder_params(config, seed), tokenizer, f"fingerprint {seed}")
 
 

@@ -85,7 +85,7 @@ def read_answer(body: bytes, *, model: str, check_model: bool, stop: Sequence[st
         )
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return failed("the server's answer has no choices; check the server's log", tokens=tokens)
+        return failed(f"the server's answer has no choices ({quote(body)!r}); check the server's log", tokens=tokens)
     outcome = _read_choice(choices[0], tokens, counts is not None, stop)
     names = {"answered_by": _name(answer.get("model")), "answer_id": _name(answer.get("id"))}
     return replace(outcome, generation=replace(outcome.generation, **names))

@@ -9,7 +9,7 @@ import openai
 
 from qrag_jax.llm.server.answers import Outcome, failed, quote, said, shown
 from qrag_jax.llm.server.http import AnswerTooLarge
-from qrag_jax.llm.server.requests import WINDOW, advice
+from qrag_jax.llm.server.requests import WINDOW
 
 # The transport's names for a host that was not reached. The client passes its exceptions on as the cause; the library
 # below it may change.
@@ -95,7 +95,7 @@ def _explain_status(error: openai.APIStatusError, asked: Asked, attempts: Sequen
         return failed(f"{start}: the key has no permission for this call")
     if status in (408, 409) or status >= 500:
         return failed(f"{start}: the server failed or is too busy; check its log, or lower the concurrency")
-    return failed(f"{start}: the server refuses this call{advice(error)}")
+    return failed(f"{start}: the server refuses this call")
 
 
 def _explain_limit(error: openai.APIStatusError, start: str) -> Outcome:
@@ -103,7 +103,7 @@ def _explain_limit(error: openai.APIStatusError, start: str) -> Outcome:
     if error.code == "insufficient_quota":
         return failed(f"{start}: the account has no credit left", is_fatal=True)
     wait = error.response.headers.get("retry-after")
-    told = f", which asks you to wait for {quote(wait)} s" if wait else ""
+    told = f", which asks you to wait {f'for {wait} s' if wait.isdigit() else f'until {quote(wait)}'}" if wait else ""
     return failed(f"{start}: the server's rate limit{told}; lower the concurrency, or try again later")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import openai
 
-from qrag_jax.llm.server.answers import said
+from qrag_jax.llm.server.answers import said, shown
 from qrag_jax.types import Choice, Grammar, JsonSchema, Message, Regex, Sampling
 
 SYSTEM = "system"  # stands for the role in a set of refused fields
@@ -30,22 +30,15 @@ _STATUSES = (400, 422, 500, 501)
 # Beside the name of a field: it is not taken at all, or not with this value.
 _REFUSES = re.compile(
     r"unsupported|n[o'\u2019]t (?:currently )?support|only [^.]{0,40}(?:support|allow)|unrecogni[sz]ed|unknown"
-    r"|unexpected|extra (?:field|input|param)|not (?:permit|allow|available|accept|implemented|enabled"
-    r"|compatible|a valid|exist|take)|unavailable|incompatible|invalid (?:param|field|arg|request param)|deprecated"
-    r"|cannot (?:be used|both)|must alternate|input should be|is only enabled"
+    r"|unexpected|extra (?:field|input|param)|not (?:permit|allow|available|accept|implemented|enabled|compatible"
+    r"|a valid|exist|take)|unavailable|incompatible|invalid (?:param|field|arg|role|request param)|deprecated"
+    r"|only enabled|cannot (?:be used|both)|must (?:alternate|be (?:['\"`]?user|default|one of|1\b))|input should be"
 )
 # A field is named by itself, or as here.
 _NAMED = {
     SYSTEM: r"system\W{0,2}\s?(?:role|message|prompt|instruction)|role\W{0,4}system|developer instruction"
-    r"|roles? must alternate|only user and assistant|messages\W{0,3}\d+\W{0,6}role",
-    "stop": r"['\"`]stop['\"`]|stop[ _](?:sequence|parameter|word)s?|\bstop (?:is|are) ",
+    r"|roles? must|only ['\"`]?user|messages\W{0,3}\d+\W{0,6}role",
     "response_format": r"response_format|json_schema|structured.outputs?",
-}
-# What a user can do about a field that cannot be changed.
-_ADVICE = {
-    **dict.fromkeys(LIMITS, "choose another --max_answer_tokens"),
-    "temperature": "choose another --temperature",
-    **dict.fromkeys(("response_format", "structured_outputs", "guided_json"), "choose another --grammar_field"),
 }
 WINDOW = ("context length", "context_length", "context size", "context_size", "context window", "too long")
 
@@ -94,9 +87,7 @@ def refused_fields(error: openai.APIStatusError, request: Mapping[str, Any], ref
     """
     if error.status_code not in _STATUSES:
         return []
-    words = said(error.body).lower()
-    told = error.body if isinstance(error.body, dict) else {}
-    param, code = (str(told.get(name) or "").lower() for name in ("param", "code"))
+    words, param, code = (text.lower() for text in _words(error))
     if any(word in f"{words} {code}" for word in WINDOW):
         return []
     named = named_fields(param, request) or named_fields(words, request)
@@ -119,10 +110,13 @@ def named_fields(words: str, request: Mapping[str, Any]) -> list[str]:
     return [name for name in own if re.search(_NAMED.get(name, rf"(?<!\w){name}(?!\w)"), words)]
 
 
-def advice(error: openai.APIStatusError) -> str:
-    """What a user can do about the field that an error names; empty if it names none, or there is nothing to do."""
-    words = f"{said(error.body)} {error.param}".lower()
-    return next((f"; {_ADVICE[name]}" for name in named_fields(words, {**_ADVICE, "messages": []})), "")
+def _words(error: openai.APIStatusError) -> tuple[str, str, str]:
+    """The message of an error, the parameter that it is about, and its code; without values, which are the user's."""
+    body = error.body if isinstance(error.body, dict) else {}
+    detail = body.get("detail")
+    rows = [one for one in detail if isinstance(one, dict)] if isinstance(detail, list) else []
+    words = " ".join(f"{shown(one.get('loc'))} {shown(one.get('msg'))}" for one in rows) or said(error.body)
+    return words, str(error.param or ""), str(error.code or "")
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:

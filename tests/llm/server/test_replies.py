@@ -187,6 +187,31 @@ REFUSALS = {
         Sampling(),
         "'system'.*first message of the user",
     ),
+    "system, in a list": (
+        422,
+        {
+            "detail": [
+                {"loc": ["body", "messages", 0, "role"], "msg": "Input should be 'user' or 'assistant'", "input": 3}
+            ]
+        },
+        lambda sent: len(sent["messages"]) == 1,
+        Sampling(),
+        "'system'",
+    ),
+    "temperature that must be 1": (
+        400,
+        {"error": {"message": "invalid temperature: it must be 1 for this model"}},
+        without("temperature"),
+        DRAWN,
+        "'temperature'",
+    ),
+    "stop, at the end": (
+        400,
+        openai_error("Argument not supported on this model: stop"),
+        without("stop"),
+        DRAWN,
+        "cut",
+    ),
     "system, by its place": (
         400,
         openai_error("'messages[0].role' does not support 'system' with this model", param="messages[0].role"),
@@ -248,19 +273,26 @@ def test_fields_that_are_refused_one_after_the_other_are_all_learned_and_a_batch
 @pytest.mark.parametrize(
     ("status", "words", "sampling", "expected"),
     [
-        (400, "max_tokens is too large: 256. At most 16 are allowed here", Sampling(), "another --max_answer_tokens"),
-        (400, "temperature 5 is too high", Sampling(temperature=5.0), "another --temperature"),
+        (400, "max_tokens is too large: 256. At most 16 are allowed here", Sampling(), "the server refuses this call"),
+        (400, "temperature 5 is too high", Sampling(temperature=5.0), "the server refuses this call"),
         (400, "unsupported field: metadata", Sampling(), "the server refuses this call"),
         (400, "maximum context length is 16; lower max_tokens, which is not supported", Sampling(), "model's window"),
+        (
+            422,
+            {"detail": [{"loc": ["body"], "msg": "Extra inputs are not permitted", "input": "seed"}]},
+            DRAWN,
+            "refuses",
+        ),
         (403, "max_tokens is not supported", Sampling(), "no permission"),
     ],
 )
 def test_other_refusals_are_errors_and_nothing_is_changed(status, words, sampling, expected):
-    with serve_badly(bad_server.status(status, words)) as server:
+    body = words if isinstance(words, dict) else {"error": {"message": words}}
+    with serve_badly(lambda handler, request: handler.send(status, body)) as server:
         generator = OpenAIGenerator(MODEL, server.base_url, key_name=KEY_NAME, max_retries=0)
         (answer,) = generator.generate(numbered_prompts(1), sampling=sampling)
     assert len(server.requests) == 1 and answer.error is not None
-    assert words in answer.error and expected in answer.error
+    assert expected in answer.error and (words in answer.error if isinstance(words, str) else "seed" in answer.error)
 
 
 def test_a_server_that_refuses_everything_is_asked_so_often_as_there_are_fields():
