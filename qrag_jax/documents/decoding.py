@@ -19,13 +19,10 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
-_FOREIGN = re.compile("[a-z]\ufffd|\ufffd[a-z]", re.IGNORECASE)  # as of a letter with an accent
+_FOREIGN = re.compile("[a-z]\ufffd|\ufffd[a-z]|\ufffd{4,}", re.IGNORECASE)  # a letter with an accent; a foreign word
 _BYTES_A_BAD = 20  # at least so many bytes of a file for each undecodable one
-_USED = (
-    "cp1252", "cp1250", "iso8859_2", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp932", "euc_jp",
-    "gb18030", "big5", "cp949", "koi8_r", "mac_roman", "cp437", "cp850", "utf_16",
-)  # fmt: skip
-_MANY, _SAMPLE = 1_000, 20_000  # bytes of a file for each further letter of another encoding; bytes to guess from
+_MANY = 1_000  # bytes of a file for each letter or word of another encoding after the first
+_SAMPLE, _SHORT = 20_000, 200  # bytes to guess an encoding from; with fewer, old encodings are not considered
 
 
 def check_encoding(encoding: str) -> None:
@@ -62,11 +59,13 @@ def decode(name: str | None, raw: bytes, encoding: str) -> tuple[str, int]:
     except UnicodeError as error:
         text, num_bad = _mended(name, raw, used, error)
     if "\0" in text:
-        looks_wide = used == _UTF8 and _looks_like_utf16(raw)
+        likely = _likely(raw, 0) if used == _UTF8 else ""
         raise InputError(
             f"zero byte at byte {zero if zero >= 0 else _zero(raw, text, used)}",
             file=name,
-            remedy=("it looks like UTF-16: ", *_save_or_name("utf-16")) if looks_wide else _BINARY,
+            remedy=(f"it looks like {likely}: ", *_save_or_name(likely))
+            if likely.startswith(("utf-16", "utf-32"))
+            else _BINARY,
         )
     return text.removeprefix("\ufeff"), num_bad  # the byte order mark that Windows editors write
 
@@ -131,19 +130,18 @@ def _save_or_name(encoding: str) -> tuple[str | Arg, ...]:
 
 
 def _likely(raw: bytes, start: int) -> str:
-    """The encoding that bytes are likely in, of those that are used for text; empty if they look like none.
+    """The encoding that bytes are likely in; empty if they look like none. CP1252 if that gives the same text.
 
     Args:
         start: of the first undecodable byte.
     """
-    from charset_normalizer import from_bytes  # takes a tenth of a second to import
+    import chardet  # takes a tenth of a second
 
     first = max(start - _SAMPLE // 2, 0) & ~1
     sample = raw[first : first + _SAMPLE]
-    best = from_bytes(sample, cp_isolation=list(_USED), enable_fallback=False).best()
-    if best is None:
-        return ""
-    return _USED[0] if str(best) == sample.decode(_USED[0], "replace") else best.encoding
+    era = chardet.EncodingEra.MODERN_WEB if len(sample) < _SHORT else chardet.EncodingEra.ALL
+    found = chardet.detect(sample, encoding_era=era, compat_names=False)["encoding"]
+    return "cp1252" if found and sample.decode(found, "replace") == sample.decode("cp1252", "replace") else found or ""
 
 
 def _looks_like_utf8(raw: bytes, encoding: str) -> bool:
@@ -174,8 +172,3 @@ def _zero(raw: bytes, text: str, encoding: str) -> int:
         return bisect_left(range(len(raw)), True, key=lambda last: "\0" in decoder().decode(raw[: last + 1]))
     except UnicodeError:  # UTF-16 without a byte order mark is only decoded as a whole
         return len(text.partition("\0")[0].encode(encoding) + b"\0\0") - len("".encode(encoding)) - 1
-
-
-def _looks_like_utf16(raw: bytes) -> bool:
-    """True if every second byte is mostly zero, as in English UTF-16 without a byte order mark."""
-    return len(raw) % 2 == 0 and max(raw[::2].count(0), raw[1::2].count(0)) > len(raw) // 4

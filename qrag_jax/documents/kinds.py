@@ -5,6 +5,7 @@ import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -196,6 +197,7 @@ def _begins_html(raw: bytes) -> bool:
     return _HTML.match(_UNMARKED.sub(b"", raw[:_MAY_BEGIN])) is not None
 
 
+@cache
 def _kind(name: str) -> FileKind:
     return FILE_READERS.load(name)
 

@@ -105,7 +105,11 @@ def test_encodings_of_asia_keep_their_line_ends(tmp_path):
         ("utf-16", "ab\0c".encode(f"utf-16-{sys.byteorder[0]}e"), "a.txt: zero byte at byte 5; this is not"),
         ("utf-16", codecs.BOM_UTF16_BE + b"\0a\0\0\0b", "a.txt: zero byte at byte 5; this is not"),
         ("utf-8", "é\0".encode(), "a.txt: zero byte at byte 2; this is not"),
-        ("utf-8", "Plain text.".encode("utf-16-le"), "a.txt: zero byte at byte 1; it looks like UTF-16: .*encoding="),
+        (
+            "utf-8",
+            "Plain text.".encode("utf-16-le"),
+            "a.txt: zero byte at byte 1; it looks like utf-16-le: .*encoding=",
+        ),
         ("latin-1", b" \n\xa0", "a.txt: empty document"),
     ],
 )

@@ -17,7 +17,7 @@ _SAMPLE_CHARS, _SAMPLE_ROWS = 50_000, 50  # in which delimiter and head are sear
 _MAX_HEAD = 100  # characters of a head, which every row repeats
 _DELIMITERS = ";\t|,"  # of equal ones, the first: a decimal comma looks like a delimiter
 _TOLD = re.compile(r"sep=(.)\n")  # first line of a file for Excel
-_NUMBER = re.compile(r"[-+(]?[$€£]?\s?\d")
+_NUMBER, _NAME = re.compile(r"[-+(]?[$€£]?\s?\d[\d\s.,:/%€)-]*"), re.compile(r"\d{1,4}")
 
 
 def read_table(raw: bytes, encoding: str = "utf-8", delimiter: str = ",") -> Converted:
@@ -98,14 +98,22 @@ def _below(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[list
 
 
 def _head_place(rows: Sequence[Sequence[str]]) -> int | None:
-    """The row of the heads: the first that fills most columns, without numbers and repetitions; None without one."""
+    """The row of the heads: the first that fills most columns; None if it looks like the rows below."""
     width = Counter(len(row) for row in rows).most_common(1)[0][0] if rows else 0
     for place, row in enumerate(rows):
         cells = [cell for cell in row if cell]
         if len(row) == width and (2 * len(cells) > width or all(row[1:])):
-            is_head = len(set(cells)) == len(cells) and not any(_NUMBER.match(cell) for cell in cells)
+            columns = zip(row, *(below for below in rows[place + 1 :] if len(below) == width), strict=True)
+            is_head = 2 * len(set(cells)) > len(cells) and not any(map(_holds_numbers, columns))
             return place if is_head else None
     return None
+
+
+def _holds_numbers(column: Sequence[str]) -> bool:
+    """True if the first cell of a column is a number, and not a name like a year above cells of another form."""
+    first, *others = column
+    is_name = _NAME.fullmatch(first) and any(other and not _NAME.fullmatch(other) for other in others)
+    return _NUMBER.fullmatch(first) is not None and not is_name
 
 
 def _load(options: ReadOptions, *, delimiter: str) -> Callable[[bytes], Converted]:

@@ -14,6 +14,10 @@ from qrag_jax.types import InputError
         ("name\nJo\nAl\n", "name: Jo\n\nname: Al"),
         ("Report of May,,\n,,\nname,age,town\nJo,31,Rome\n", "Report of May\n\nname: Jo\nage: 31\ntown: Rome"),
         ("1,2\n3,4\n", "1, 2\n\n3, 4"),  # no head
+        ("Jo,31\nAl,7\n", "Jo, 31\n\nAl, 7"),
+        ("state,2018,2020\nOhio,7.5,R+2\n", "state: Ohio\n2018: 7.5\n2020: R+2"),
+        ("city,2014_fires\nRome,12\n", "city: Rome\n2014_fires: 12"),
+        ("day,men,women,men\n1,2,3,4\n", "day: 1\nmen: 2\nwomen: 3\nmen: 4"),
         (",name\n0,Jo\n", "0\nname: Jo"),  # the first column has none
         ("name,age\nJo,,extra\n\n ,\nAl,7\n", "name: Jo\nextra\n\nname: Al\nage: 7"),
         ('name,note\nJo,"two\nlines"\n', "name: Jo\nnote: two\nlines"),
