@@ -2,7 +2,7 @@
 
     python -m benchmarks.quality.reading_speed FOLDER
     git worktree add ../before COMMIT
-    python -m benchmarks.quality.reading_speed FOLDER --before ../before --out benchmarks/quality/results/reading_speed.md
+    python -m benchmarks.quality.reading_speed FOLDER --before ../before --out PAGE.md
 
 FOLDER holds files of each type. A process of each version reads them one by one with `read_files`, as files that are
 named, and takes turns with the other, so that a machine that slows down slows both. The time of a type is that of the
@@ -24,8 +24,8 @@ import json, sys, time, warnings
 warnings.simplefilter("ignore")
 from qrag_jax.documents.read import read_files
 from qrag_jax.documents.kinds import kind_of
-found = {}
-for path in json.load(sys.stdin):
+found, paths = {}, json.load(sys.stdin)
+for path in [*paths[:1], *paths]:  # the first twice: it also loads the package
     began = time.perf_counter()
     try:
         (document,) = read_files(path)

@@ -284,7 +284,7 @@ def _of_left_aside(numbers: Mapping[str, int]) -> list[str | Arg]:
     """Numbers of files and folders that were not looked at, after a mark."""
     said: list[str | Arg] = []
     if EXCLUDED in numbers:
-        said += ["; ", f"excluded {numbers[EXCLUDED]:,} files and folders"]
+        said += ["; ", f"excluded {several(numbers[EXCLUDED], 'name')}"]
     if by_default := {reason: number for reason, number in numbers.items() if reason != EXCLUDED}:
         said += ["; ", f"passed over {several(sum(by_default.values()), 'name')} in folders ("]
         said += [", ".join(f"{number:,} {reason}" for reason, number in by_default.items()), "; ", _NO_IGNORE]
@@ -311,12 +311,12 @@ def of_types(found: Found) -> str:
     """Numbers of files by suffix, the most frequent first, and how to read some of them."""
     text = _first(f"{number} {end or 'without an ending'}" for end, number in found.others.items())
     unread = set(kind_by_suffix()).difference(read_suffixes())
-    by_fields = unread & suffixes_by_fields()
-    if found.others.keys() & by_fields:
+    by_fields = found.others.keys() & unread & suffixes_by_fields()
+    if by_fields:
         text += (
-            f"; to read {', '.join(sorted(found.others.keys() & by_fields))}, name fields of their records or the files"
+            f"; a folder's {', '.join(sorted(by_fields))} files are read if you name them or fields of their records"
         )
-    uninstalled = unread - by_fields
+    uninstalled = unread - suffixes_by_fields()
     return f"{text}: {INSTALL} reads {', '.join(sorted(uninstalled))}" if found.others.keys() & uninstalled else text
 
 

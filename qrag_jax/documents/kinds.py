@@ -3,7 +3,7 @@
 import importlib.metadata
 import importlib.util
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePath
@@ -99,9 +99,14 @@ class FileKind:
         return all(importlib.util.find_spec(name) is not None for name in self.packages)
 
 
-def kind_by_suffix() -> dict[str, str]:
+def kind_by_suffix() -> Mapping[str, str]:
     """Suffixes in lower case -> kinds of files that are converted."""
-    return {suffix: name for name in FILE_READERS for suffix in _kind(name).suffixes}
+    return _by_suffix(FILE_READERS.names)
+
+
+@cache
+def _by_suffix(names: tuple[str, ...]) -> Mapping[str, str]:
+    return {suffix: name for name in names for suffix in _kind(name).suffixes}
 
 
 def is_installed() -> bool:

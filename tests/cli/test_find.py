@@ -130,6 +130,20 @@ def test_standard_input_is_answered_up_to_a_question_that_cannot_be_asked(find, 
     assert found.code == 1 and "qrag: error: -:2: question 'milk milk" in found.err
 
 
+def test_files_are_excluded_and_passed_over(find, tmp_path):
+    (tmp_path / "notes/.hidden.md").write_text("The lamp is hidden.")
+    (tmp_path / "notes/drafts").mkdir()
+    (tmp_path / "notes/drafts/d.md").write_text("The lamp is a draft.")
+    said = r"passed over 1 name in folders \(1 hidden; "
+    asked = {"question": "Where is the lamp?"}
+    with pytest.warns(UserWarning, match=said):
+        assert "draft" in find("--retriever", "bm25", **asked).out
+    with pytest.warns(UserWarning, match=f"excluded 1 name; {said}"):
+        assert "draft" not in find("--retriever", "bm25", "--exclude", "drafts/", **asked).out
+    found = find("--retriever", "bm25", "--exclude", "drafts/", "--exclude", "*.txt", "--no_ignore", **asked)
+    assert found.code == 0 and "hidden" in found.out and "draft" not in found.out
+
+
 def test_only_strict_and_encoding(find, tmp_path):
     (tmp_path / "notes" / "latin.txt").write_bytes("Das Caf\u00e9.".encode("latin-1"))
     with pytest.warns(UserWarning, match=r"left out 1 file in folders \(notes/latin.txt: not UTF-8 at byte 7"):

@@ -517,3 +517,62 @@ def test_options_are_those_that_are_given_then_those_of_the_earlier_reader():
     with read_with(html="page"):
         assert read_options("utf-8", name) == replace(options, html="page")
     assert read_options("utf-8") == ReadOptions()
+
+
+def test_a_mixed_folder_is_read_file_by_file(tmp_path, recwarn):
+    write(tmp_path / "a.txt", "Die Mühle öffnet früh.")
+    write(tmp_path / "b.txt", "Der Müller schläft noch.".encode("cp1252"))
+    write(tmp_path / "c.csv", "Wer;Wo\nJörg;Köln\n".encode("cp1252"))
+    write(tmp_path / "d.txt", "Ein Tor für Jörg.".encode("utf-16"))
+    texts = [one.text for one in read_files(tmp_path, "cp1252")]
+    assert texts == ["Die Mühle öffnet früh.", "Der Müller schläft noch.", "Wer: Jörg\nWo: Köln", "Ein Tor für Jörg."]
+    assert not recwarn.list
+    with pytest.warns(
+        UserWarning, match=r"left out 2 files in folders .*b.txt: not UTF-8 at byte 5; it looks like cp1252"
+    ):
+        assert [one.text for one in read_files(tmp_path)] == [texts[0], texts[3]]
+
+
+def test_bad_bytes_are_said_and_refused_on_demand(tmp_path):
+    log = write(tmp_path / "a.log", b"10:00:00 connection accepted\n" * 9 + b"user \xff logged in\n")
+    with pytest.warns(UserWarning, match="read 1 file in part .*a.log: without undecodable bytes: 1"):
+        (document,) = read_files(tmp_path)
+    assert document.text.endswith("user \ufffd logged in\n") and document.metadata["left_out"] == {
+        "undecodable bytes": 1
+    }
+    for path in (tmp_path, log):
+        with pytest.raises(InputError, match="a.log: read in part, without undecodable bytes: 1; leave out strict"):
+            read_files(path, strict=True)
+
+
+def test_all_types_of_text_are_read_in_folders(tmp_path):
+    names_ = ["a.adoc", "b.markdown", "c.MDX", "d.org", "e.rst", "f.tex", "g.text", "h.py", "i.yaml", "readme"]
+    for name in names_:
+        write(tmp_path / name, "import x from 'y'\n\n<Tag/> The lamp.")
+    found = read_files(tmp_path)
+    assert names(found, tmp_path) == names_ and {one.text for one in found} == {"import x from 'y'\n\n<Tag/> The lamp."}
+
+
+def test_tables_records_notebooks_and_subtitles_are_converted_in_this_process(tmp_path, monkeypatch):
+    monkeypatch.setattr("subprocess.run", None)
+    write(tmp_path / "a.csv", "name,town\nJo,Rome\n")
+    write(tmp_path / "b.ipynb", '{"cells": [{"cell_type": "code", "source": ["x = 1"], "outputs": [{"text": "1"}]}]}')
+    write(tmp_path / "c.vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\nThe lamp.\n")
+    write(tmp_path / "d.json", '{"title": "Mill", "n": 3}')
+    reports = []
+    texts = [one.text for one in read_files(tmp_path, report=reports.append)]
+    assert texts == ["name: Jo\ntown: Rome", "```\nx = 1\n```", "[00:00:01] The lamp."]
+    assert reports[0].others == {".json": 1} and reports[0].lossy[0].left_out == {"outputs": 1}
+    with read_with(fields=("title",), outputs=True):
+        texts = [one.text for one in read_files(tmp_path)]
+    assert texts[1:] == ["```\nx = 1\n```\n\n```\n1\n```", "[00:00:01] The lamp.", "Mill"]
+    assert read_files(tmp_path / "d.json")[0].text == "title: Mill\nn: 3"  # named
+    with pytest.raises(InputError, match=r"d.json: not JSON: .*line 1"):
+        read_files(write(tmp_path / "d.json", "{"))
+
+
+@pytest.mark.skipif(not is_installed(), reason="the extra `documents` is not installed")
+def test_html_on_standard_input_is_read_as_html(monkeypatch):
+    page = "<!DOCTYPE html><html><body><p>The <b>lamp</b> is lit.</p></body></html>"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(page.encode())))
+    assert read_files("-")[0].text == "The lamp is lit."

@@ -88,9 +88,9 @@ def test_excludes_leave_out_files_and_folders(folder, patterns, out):
 
 
 def test_excludes_are_counted_also_if_they_match_nothing(folder):
-    with pytest.warns(InputWarning, match="excluded 2 files and folders"):
+    with pytest.warns(InputWarning, match="excluded 2 names"):
         warn_of_found(find_files("docs", exclude=["*.log"]))
-    with pytest.warns(InputWarning, match="excluded 0 files and folders"):
+    with pytest.warns(InputWarning, match="excluded 0 names"):
         read_files("docs", exclude=["nothing"])
     with pytest.raises(UsageError, match="no file of a type that is read in folders.* 4 excluded"):
         read_files("docs", exclude=["*"])

@@ -129,6 +129,18 @@ def test_a_folder_in_a_folder_that_is_not_there_today_removes_nothing(notes, how
     assert update("i", notes).removed == ("notes/disk/deep/x.md",)
 
 
+def test_what_the_user_excludes_is_removed_also_if_it_is_all_of_a_path(notes):
+    more = write_notes("more", x="Another text.")
+    write_notes("notes/drafts", y="A draft.")
+    update("i", notes, more)
+    with read_with(exclude=["drafts/"]):
+        assert update("i", notes, more).removed == ("notes/drafts/y.md",)
+    with read_with(exclude=["more/*", "drafts"]):
+        changes = update("i", notes, more)
+    assert (changes.removed, changes.kept) == (("more/x.md",), ())
+    assert update("i", notes, more).num_read == 2  # excludes are given each time, like the paths
+
+
 def test_an_unreadable_folder_removes_nothing(notes):
     write_notes("notes/deep", x="Another text.")
     update("i", notes)
