@@ -69,7 +69,7 @@ def _heading(writer: Writer, element: Element, level: int) -> None:
         return
     writer.end_block()
     if text := writer.flat(element):
-        writer.write([f"{'#' * level} {text}"], is_paragraph=False)
+        writer.heading(text, level)
 
 
 def _list(writer: Writer, element: Element) -> None:

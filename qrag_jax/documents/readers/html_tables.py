@@ -84,16 +84,16 @@ def _write_data(writer: Writer, element: Element, rows: Sequence[_Row]) -> bool:
         return False
     left_out, writer.found = writer.left_out.copy(), set()
     cells = [[_cell(item, writer.flat(item)) for item in row.cells] for row in rows]
+    texts = [item.text for row in cells for item in row if item.text]
     has_heads = any(item.is_head for row in cells for item in row)
-    longest = max(len(item.text) for row in cells for item in row)
-    if longest > _MAX_CELL or "block" in writer.found or ("table" in writer.found and not has_heads):
+    is_layout = "block" in writer.found or ("table" in writer.found and not has_heads)
+    if is_layout or len(texts) < 2 or max(map(len, texts)) > _MAX_CELL:
         writer.left_out = left_out
         return False
     are_heads = [row.is_head or all(item.is_head or not item.text for item in line)
                  for row, line in zip(rows, cells, strict=True)]  # fmt: skip
-    if longest:
-        num_heads = are_heads.index(False) if False in are_heads else 1
-        writer.write(table_lines(cells, num_heads if has_heads or num_heads else 1), is_paragraph=False)
+    num_heads = are_heads.index(False) if False in are_heads else 1
+    writer.write(table_lines(cells, num_heads if has_heads or num_heads else 1), is_paragraph=False)
     return True
 
 

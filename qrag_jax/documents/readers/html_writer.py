@@ -134,7 +134,14 @@ class Writer:
             self._prefix += indent
         self.children(element)
         self.end_block()
-        self._prefix, self._marker = outer, None
+        self._prefix, self._marker = outer if self._prefix else "", None  # a heading has ended the list
+
+    def heading(self, text: str, level: int) -> None:
+        """Writes a heading. It ends a list that it is in, because sections are not parts of lists; a number stays."""
+        if self._prefix and ">" not in self._prefix:
+            text = f"{(self._marker or '').strip(' -')} {text}".strip()
+            self._prefix, self._marker, self.between = "", None, "\n\n"
+        self.write([f"{'#' * level} {text}"], is_paragraph=False)
 
     def definition(self, element: Element) -> None:
         """Writes an element below the term that it defines."""

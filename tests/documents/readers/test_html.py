@@ -36,6 +36,9 @@ def text_of(body, **options):
          "Gate\nDoor\n: A way in.\n\nCode\n\n```\nx\n```"),
         ("<ol start=3><li>a<ul><li>b<li>c</ul><li value=9>d</ol>", "3. a\n   - b\n   - c\n9. d"),
         ("<ol reversed><li>a<li>b</ol>", "2. a\n1. b"),
+        ("<ul><li>a<ul><li><h3>Fees</h3>Two.<ul><li>b</ul><li>c</ul><li>d</ul>",
+         "- a\n\n### Fees\n\nTwo.\n\n- b\n- c\n- d"),
+        ("<ol><li><h3>Fees</h3>Two.<li><h3>Gate</h3></ol>", "### 1. Fees\n\nTwo.\n\n### 2. Gate"),
         ("<blockquote><p>a<p>b<ul><li>c</ul></blockquote>d", "> a\n>\n> b\n>\n> - c\n\nd"),
         ("<ul><li>a<pre>b\n  c</pre></ul>", "- a\n\n  ```\n  b\n    c\n  ```"),
         ("a<b>b</b><div>c</div>d<br>e<br><br>f&nbsp; g", "ab\n\nc\n\nd\ne\n\nf g"),
@@ -104,6 +107,7 @@ def test_values_of_tables_are_under_their_heads(rows, lines):
         ("<tr><td><h2>a</h2><td>b", "## a\n\nb"),
         ("<tr><td><pre>1\n2</pre><td><pre>a\nb</pre>", "```\n1\n2\n```\n\n```\na\nb\n```"),
         ("<tr><td>a<p>b<tr><td>c", "a\n\nb\n\nc"),
+        ("<tr><td><img alt=''><td>a note<td>", "a note"),
         ("<tr><td colspan=2><h2>a</h2><tr><td>int<td>b (c)", "## a\n\nint b (c)"),
     ],
 )
