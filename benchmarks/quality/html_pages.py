@@ -29,7 +29,8 @@ from pathlib import Path
 
 from benchmarks.common import arguments, grid
 from qrag_jax.documents.converted import ReadOptions
-from qrag_jax.documents.readers.html import decoded, read_html
+from qrag_jax.documents.readers.html import read_html
+from qrag_jax.documents.readers.html_encoding import decoded
 from qrag_jax.types import InputError
 
 MIN_WORDS = 30  # of a page

@@ -1,4 +1,4 @@
-"""The text of an HTML page, without its navigation."""
+"""The text of an HTML page: all that a browser shows but navigation, or its main part."""
 
 from collections.abc import Callable
 
@@ -59,10 +59,11 @@ def _article(html: str) -> str:
 
 
 def _load(options: ReadOptions) -> Callable[[bytes], Converted]:
-    import trafilatura  # noqa: F401
-
     import qrag_jax.documents.readers.html_as_markdown
     import qrag_jax.documents.readers.html_encoding  # noqa: F401
+
+    if options.html == "article":
+        import trafilatura  # noqa: F401 -- takes half a second
 
     return lambda raw: read_html(raw, options)
 
