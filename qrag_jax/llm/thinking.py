@@ -33,7 +33,6 @@ _MESSAGE = re.compile(
 )
 _MESSAGE_END = re.compile(r"<\|(?:end|return|call)\|>")
 _HARMONY = re.compile(r"<\|(?:start|channel|message|constrain|end|return|call)\|>")
-_BEGUN = re.compile(r"<\|(?:start|channel|message)\|>")
 # Harmony as it is after its marks were dropped; the headings that Granite writes.
 _HEADED = re.compile(
     r"analysis(?P<harmony>.*?)assistant\n?final|Here is my thought process:(?P<granite>.*?)Here is my response:",
@@ -154,7 +153,7 @@ def _of_channels(text: str, start: int) -> Separated | None:
     before = text[start : heads[0].start()] if heads else ""
     ended = _MESSAGE_END.search(before)  # the prompt opened the first channel
     if not heads or (before and (ended is None or before[ended.end() :].strip())):
-        begun = _BEGUN.match(text, start)
+        begun = _HARMONY.match(text, start)
         return Separated("", _joined([text[begun.end() :]]), is_open=True) if begun else None
     thoughts, finals = [_MESSAGE_END.sub("", before)], []
     ends = [head.start() for head in heads[1:]] + [len(text)]

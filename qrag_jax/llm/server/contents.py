@@ -63,28 +63,21 @@ def join_events(body: bytes) -> dict[str, Any] | None:
         return None
     answer: dict[str, Any] = {}
     choice: dict[str, Any] = {}
-    texts, thoughts = [], []
+    message: dict[str, list[Any]] = {}  # field -> its pieces
     for line in body.splitlines():
         data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
         chunk = json.loads(data) if data and data != b"[DONE]" else {}
         if not isinstance(chunk, dict):
             raise ValueError("an event is not an object")
-        answer |= {name: value for name, value in chunk.items() if value is not None and name != "choices"}
+        answer |= {name: value for name, value in chunk.items() if value is not None}
         choices = chunk.get("choices")
         for one in choices if isinstance(choices, list) else []:
-            if not isinstance(one, dict) or one.get("index") not in (None, 0):
-                continue
-            message = one.get("delta") or one.get("message")
-            message = message if isinstance(message, dict) else {}
-            content = read_content(message)
-            texts.append(content.text)
-            thoughts.append(content.thinking)
-            choice |= {name: one[name] for name in ("finish_reason", "error") if one.get(name)}
-            choice["message"] = choice.get("message", {}) | {name: said for name, said in message.items() if said}
-    if choice:
-        choice["message"] |= {"content": "".join(texts), _THINKING_FIELDS[0]: "".join(thoughts)}
-        answer["choices"] = [choice]
-    return answer
+            if isinstance(one, dict) and one.get("index") in (None, 0):
+                choice |= {name: value for name, value in one.items() if value}
+                delta = one.get("delta") or one.get("message")
+                for name, said in delta.items() if isinstance(delta, dict) else ():
+                    message.setdefault(name, []).extend(said if isinstance(said, list) else [said] if said else [])
+    return answer | ({"choices": [choice | {"message": message}]} if choice or message else {})
 
 
 def _text(value: object, depth: int = 0) -> str:

@@ -116,7 +116,7 @@ def _words(error: openai.APIStatusError) -> tuple[str, str, str]:
     detail = body.get("detail")
     rows = [one for one in detail if isinstance(one, dict)] if isinstance(detail, list) else []
     words = " ".join(f"{shown(one.get('loc'))} {shown(one.get('msg'))}" for one in rows) or said(error.body)
-    return words, str(error.param or ""), str(error.code or "")
+    return words, shown(error.param or ""), shown(error.code or "")
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:
