@@ -25,7 +25,7 @@ from typing import NamedTuple
 import pypdfium2
 
 from benchmarks.common import about, about_lines, arguments, grid, write
-from qrag_jax.documents.found import counted
+from qrag_jax.documents.converted import counted
 from qrag_jax.documents.readers.pdf import read_pdf
 from qrag_jax.types import InputError
 

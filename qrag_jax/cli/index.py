@@ -17,7 +17,7 @@ from qrag_jax.types import InputError, UsageError
 
 if TYPE_CHECKING:
     from qrag_jax.cli.progress import Progress
-    from qrag_jax.documents.read import Skipped
+    from qrag_jax.documents.found import ReadInPart, Skipped
     from qrag_jax.index.info import IndexInfo
     from qrag_jax.index.update import Changes
     from qrag_jax.index.update_notes import NotesMade
@@ -142,7 +142,7 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
     from qrag_jax.annotate.ask_chunks import Estimated
     from qrag_jax.cli.llm_output import format_estimate
     from qrag_jax.cli.progress import Progress
-    from qrag_jax.documents.found import warn_of_found
+    from qrag_jax.documents.told import warn_of_found
     from qrag_jax.service.cutting import CutOptions
     from qrag_jax.service.indexing import UpdateRequest, update
 
@@ -247,7 +247,7 @@ def changes_to_json(changes: "Changes") -> dict[str, object]:
 
 def format_info(info: "IndexInfo", is_verified: bool) -> str:
     """An index in a few lines."""
-    from qrag_jax.documents.found import counted
+    from qrag_jax.documents.converted import counted
 
     settings, documents = info.settings, info.documents
     num_chunks = sum(one.num_chunks for one in documents)
@@ -315,7 +315,7 @@ def _as_before(is_kept: bool) -> str:
     return "old version kept; " if is_kept else ""
 
 
-def _failed_to_json(failed: "Sequence[Skipped]") -> list[dict[str, str]]:
+def _failed_to_json(failed: "Sequence[Skipped | ReadInPart]") -> list[dict[str, str]]:
     return [{"file": one.id, "reason": one.reason} for one in failed]
 
 

@@ -1,7 +1,7 @@
 """The options and the result of a converter, and the cleaning that all results get."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 # Kinds of content that readers leave out on purpose, so `strict` does not refuse them.
@@ -9,6 +9,7 @@ EXPECTED = frozenset(
     {"words of navigation", "hidden words", "pictures", "embedded media", "words outside of the article"}
 )
 
+_MAX_SHOWN = 3  # names in a message
 _UNWANTED = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _LONE = re.compile("[\ud800-\udfff]")
 _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+\n")
@@ -61,3 +62,14 @@ def cleaned(text: str) -> str:
 def several(number: int, what: str) -> str:
     """`1 page`, `2 pages`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def counted(kinds: Mapping[str, int]) -> str:
+    """Kinds of content and their numbers, as `equations: 2, pictures: 1`."""
+    return ", ".join(f"{kind}: {number:,}" for kind, number in kinds.items())
+
+
+def first_few(names: Iterable[str], between: str = ", ") -> str:
+    """The first few names."""
+    shown = list(names)
+    return between.join([*shown[:_MAX_SHOWN], *["..."] * (len(shown) > _MAX_SHOWN)])

@@ -13,16 +13,13 @@ from fnmatch import translate
 from pathlib import Path, PurePath
 from unicodedata import normalize
 
-from qrag_jax.documents.converted import several
-from qrag_jax.documents.kinds import INSTALL, TEXT_NAMES, kind_by_suffix, read_suffixes, suffixes_by_fields
+from qrag_jax.documents.converted import counted, first_few
+from qrag_jax.documents.kinds import TEXT_NAMES, read_suffixes
 from qrag_jax.documents.left_aside import EXCLUDED, LeftAside
 from qrag_jax.files.reading import reading
 from qrag_jax.types import Arg, InputError, InputWarning, UsageError
 
-_MAX_SHOWN = 3  # names in a message
 _FOLLOW_LINKS = Arg("follow_links", True, python="qrag_jax.files.reading.read_with(follow_links=True)")
-
-_NO_IGNORE = Arg("no_ignore", True, python="qrag_jax.files.reading.read_with(no_ignore=True)")
 
 
 def files_below(folder: Path, suffixes: tuple[str, ...], skipped: list[Path]) -> list[Path]:
@@ -85,7 +82,7 @@ def warn_of_skipped(skipped: Sequence[Path], stacklevel: int = 3) -> None:
     if skipped:
         warnings.warn(
             InputWarning(
-                f"{len(skipped)} links in folders were not followed ({_first(map(str, skipped))})",
+                f"{len(skipped)} links in folders were not followed ({first_few(map(str, skipped))})",
                 remedy=("use ", _FOLLOW_LINKS, " to follow them, or name their targets"),
             ),
             stacklevel=stacklevel,
@@ -262,70 +259,6 @@ def _members(
     return sorted(wanted, key=lambda file: file.parts)
 
 
-def warn_of_found(found: Found) -> None:
-    """Warns of files that were not read or read in part, and separately of links, if there are any."""
-    warn_of_skipped(found.links, stacklevel=4)  # reports the caller of this function's caller
-    said: list[str | Arg] = []
-    if found.skipped:
-        left_out = f"left out {several(len(found.skipped), 'file')} in folders ({named(found.skipped)}); "
-        said += ["; ", left_out, Arg("strict", True), " refuses them"]
-    if found.lossy:
-        of_all = f", without {counted(total_left_out(found.lossy))}" if len(found.lossy) > 1 else ""
-        said += ["; ", f"read {several(len(found.lossy), 'file')} in part{of_all} ({named(found.lossy)})"]
-    if found.others:
-        number = several(sum(found.others.values()), "file")
-        said += ["; ", f"did not read {number} of other types ({of_types(found)})"]
-    said += _of_left_aside(found.left_aside)
-    if said:
-        warnings.warn(InputWarning(tuple(said[1:])), stacklevel=3)
-
-
-def _of_left_aside(numbers: Mapping[str, int]) -> list[str | Arg]:
-    """Numbers of files and folders that were not looked at, after a mark."""
-    said: list[str | Arg] = []
-    if EXCLUDED in numbers:
-        said += ["; ", f"excluded {several(numbers[EXCLUDED], 'name')}"]
-    if by_default := {reason: number for reason, number in numbers.items() if reason != EXCLUDED}:
-        said += ["; ", f"passed over {several(sum(by_default.values()), 'name')} in folders ("]
-        said += [", ".join(f"{number:,} {reason}" for reason, number in by_default.items()), "; ", _NO_IGNORE]
-        said += [" reads them)"]
-    return said
-
-
-def counted(kinds: Mapping[str, int]) -> str:
-    """Kinds of content and their numbers, as `equations: 2, pictures: 1`."""
-    return ", ".join(f"{kind}: {number:,}" for kind, number in kinds.items())
-
-
-def total_left_out(parts: Iterable[ReadInPart]) -> dict[str, int]:
-    """The missing content of several files: kind -> number, the most first."""
-    return dict(sum((Counter(one.left_out) for one in parts), Counter()).most_common())
-
-
-def named(files: Iterable[Skipped | ReadInPart]) -> str:
-    """The first few files with their reasons."""
-    return _first((f"{file.id}: {file.reason}" for file in files), " | ")
-
-
-def of_types(found: Found) -> str:
-    """Numbers of files by suffix, the most frequent first, and how to read some of them."""
-    text = _first(f"{number} {end or 'without an ending'}" for end, number in found.others.items())
-    unread = set(kind_by_suffix()).difference(read_suffixes())
-    by_fields = found.others.keys() & unread & suffixes_by_fields()
-    if by_fields:
-        text += (
-            f"; a folder's {', '.join(sorted(by_fields))} files are read if you name them or fields of their records"
-        )
-    uninstalled = unread - suffixes_by_fields()
-    return f"{text}: {INSTALL} reads {', '.join(sorted(uninstalled))}" if found.others.keys() & uninstalled else text
-
-
-def _first(names: Iterable[str], between: str = ", ") -> str:
-    """The first few names."""
-    shown = list(names)
-    return between.join([*shown[:_MAX_SHOWN], *["..."] * (len(shown) > _MAX_SHOWN)])
-
-
 class Only:
     """Selects documents by patterns."""
 
@@ -351,7 +284,7 @@ class Only:
         taken = [name for name in names if self.takes(name)]
         if names and not taken:
             raise UsageError(
-                f"matches none of {len(names):,} documents ({_first(names)})",
+                f"matches none of {len(names):,} documents ({first_few(names)})",
                 field="only",
                 value=self.patterns,
                 remedy="use * for any characters, as in 'reports/*'",
@@ -364,10 +297,5 @@ class Only:
             return found
         taken = set(self.of_names([file.id for file in found.files]))
         files = tuple(file for file in found.files if file.id in taken)
-        return replace(
-            found,
-            files=files,
-            skipped=tuple(file for file in found.skipped if self.takes(file.id)),
-            others={},
-            left_aside={},
-        )
+        skipped = tuple(file for file in found.skipped if self.takes(file.id))
+        return replace(found, files=files, skipped=skipped, others={}, left_aside={})

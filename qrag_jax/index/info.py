@@ -7,8 +7,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qrag_jax.documents.found import ReadInPart, total_left_out
+from qrag_jax.documents.found import ReadInPart
 from qrag_jax.documents.read import Skipped, left_out
+from qrag_jax.documents.told import total_left_out
 from qrag_jax.index.folder import CATALOGUE, index_folder
 from qrag_jax.index.settings import IndexSettings, read_settings
 from qrag_jax.index.stores.sqlite.database import advice, looked_through, named, reading_from

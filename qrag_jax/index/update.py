@@ -13,7 +13,7 @@ from pathlib import Path
 
 from qrag_jax.documents.converted import ReadOptions
 from qrag_jax.documents.decoding import check_encoding
-from qrag_jax.documents.found import ReadInPart, named
+from qrag_jax.documents.found import ReadInPart
 from qrag_jax.documents.read import (
     DocumentFile,
     Found,
@@ -25,6 +25,7 @@ from qrag_jax.documents.read import (
     reader_of,
     refuse_part,
 )
+from qrag_jax.documents.told import named
 from qrag_jax.files import sqlite
 from qrag_jax.index.folder import (
     CATALOGUE,

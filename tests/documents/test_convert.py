@@ -4,9 +4,9 @@ import pytest
 from support.documents import paragraph, tiny_docx, tiny_epub, tiny_pdf
 from support.tiers import slow_but
 
-from qrag_jax.documents import read as module
+from qrag_jax.documents import convert as module
+from qrag_jax.documents.convert import convert
 from qrag_jax.documents.kinds import is_installed
-from qrag_jax.documents.read import convert
 from qrag_jax.types import InputError
 
 FILES = {

@@ -2,8 +2,9 @@ import os
 
 import pytest
 
-from qrag_jax.documents.found import find_files, warn_of_found
+from qrag_jax.documents.found import find_files
 from qrag_jax.documents.read import read_files
+from qrag_jax.documents.told import warn_of_found
 from qrag_jax.files.reading import read_with
 from qrag_jax.types import InputWarning, UsageError
 
