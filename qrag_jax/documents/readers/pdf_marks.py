@@ -148,7 +148,7 @@ def _string(get: Callable[..., int], *of: Any) -> str:
 def _drawn_texts(document: "pypdfium2.PdfDocument", number: int, plain: str, rects: list[Rect]) -> Iterator[str]:
     """The text that an annotation draws in each rectangle, which pdfium tells when it makes them part of the page.
 
-    Their characters follow those of the page; if they do not, nothing is known of them.
+    Their characters follow those of the page; if they do not, nothing is known of them. A character counts once.
     """
     import pypdfium2.raw as pdfium
 
@@ -160,7 +160,9 @@ def _drawn_texts(document: "pypdfium2.PdfDocument", number: int, plain: str, rec
     across, up = boxes[:, [0, 2]].mean(1), boxes[:, [1, 3]].mean(1)
     for left, bottom, right, top in rects[:_MAX_PLACED]:
         (inside,) = np.nonzero((left <= across) & (across <= right) & (bottom <= up) & (up <= top))
-        yield whole[start + inside[0] : start + inside[-1] + 1] if len(inside) else ""
+        across[inside] = np.nan
+        runs = np.split(inside, np.flatnonzero(np.diff(inside) > 1) + 1)  # line ends between them are nowhere
+        yield "\n".join(whole[start + run[0] : start + run[-1] + 1] for run in runs if len(run))
     yield from ("" for _ in rects[_MAX_PLACED:])
 
 
