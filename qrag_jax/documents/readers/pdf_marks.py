@@ -62,8 +62,7 @@ def marked_text(
         text: of the page.
         comments: keep the remarks of reviewers too; else they are counted.
     """
-    page = text.page
-    marks, left_out = _find_marks(document, page, comments)
+    marks, left_out = _find_marks(document, text.page, comments)
     plain = text.get_text_range()
     if any(not mark.text for mark in marks):
         drawn = _drawn_texts(document, number, plain, [mark.rect for mark in marks if not mark.text])
@@ -180,20 +179,27 @@ def _boxes(text: "pypdfium2.PdfTextPage", start: int = 0) -> np.ndarray:
 
 def _written(plain: str, text: "pypdfium2.PdfTextPage", marks: list[Mark]) -> str:
     """The text of a page with its marks: each at its place, those of one place from top left to bottom right."""
+    import pypdfium2.raw as pdfium
+
     boxes = _boxes(text)
     boxes[boxes[:, 2] <= boxes[:, 0]] = np.nan  # generated blanks and line ends
     placed = []
     for number, mark in enumerate(sorted(marks, key=lambda mark: (-mark.rect[3], mark.rect[0]))):
         place, is_beside = _place(boxes, mark) if number < _MAX_PLACED else (len(boxes), False)
-        offset, said = _offset(text, place, len(plain)), mark.text
+        offset, said = pdfium.FPDFText_GetTextIndexFromCharIndex(text, place - 1) + 1 if place else 0, mark.text
         if mark.is_line or not is_beside:
             end = plain.find("\n", offset)
             offset, said = (len(plain) if end < 0 else end), f"\n{said} {mark.label or ''}".rstrip()
-        placed.append((offset, number, said, mark.label is not None))
+        placed.append((offset, number, said))
     parts, done = [], 0
-    for offset, _, said, is_before in sorted(placed):
-        parts += [plain[done:offset], said if is_before or said[0] == "\n" else f" {said}"]
-        parts += [" "] if plain[offset : offset + 1].strip() else []
+    for offset, _, said in sorted(placed):
+        before = plain[done:offset] if done < offset or not parts else said
+        has_gap = said[0] == "\n" or not before[-1:].strip()
+        parts += [
+            plain[done:offset],
+            said if has_gap else f" {said}",
+            " " if plain[offset : offset + 1].strip() else "",
+        ]
         done = offset
     return "".join([*parts, plain[done:]])
 
@@ -235,11 +241,3 @@ def _end_of_phrase(boxes: np.ndarray, place: int) -> int:
         if start == start:  # not a generated blank
             place, end = number, next_end
     return place + 1
-
-
-def _offset(text: "pypdfium2.PdfTextPage", place: int, most: int) -> int:
-    """The offset in the text of a page of one of its characters, which may be one that the text leaves out."""
-    import pypdfium2.raw as pdfium
-
-    last = pdfium.FPDFText_GetTextIndexFromCharIndex(text, place - 1) if place else -1
-    return min(last + 1, most) if last >= 0 or not place else most

@@ -80,6 +80,7 @@ NOTE = b"/Subtype /%b /Rect [72 500 162 520] /Contents (Seen)"
         ),
         ([field(b"Tx", BELOW, b"/V <FEFF004F006200690020043F>")], "Surname: Berth:\nTown Obi \u043f"),
         ([field(b"Tx", LEFT, b"/V (one\\nline)")], "Surname: one\nline Berth:\nTown"),
+        ([field(b"Tx", LEFT, b"/V (a)"), field(b"Tx", (180, 697, 220, 715), b"/V (b)")], "Surname: a b Berth:\nTown"),
         ([field(b"Tx", LEFT, b"/V (secret) /Ff 8192")], "Surname: Berth:\nTown"),  # a password
         ([field(b"Ch", LEFT, b"/V (g) /Ff 131072" + CHOICE)], "Surname: Geneva Berth:\nTown"),
         (
@@ -88,6 +89,8 @@ NOTE = b"/Subtype /%b /Rect [72 500 162 520] /Contents (Seen)"
         ),
         ([field(b"Ch", LEFT, b"/V (Paris) /Ff 393216" + CHOICE)], "Surname: Paris Berth:\nTown"),  # typed
         ([field(b"Btn", (220, 697, 236, 713), BUTTON % b"Yes")], "Surname: [x] Berth:\nTown"),
+        ([field(b"Btn", (130, 678, 142, 690), BUTTON % b"Yes")], "Surname: Berth:\nTown [x]"),
+        ([field(b"Btn", (50, 697, 66, 713), BUTTON % b"Yes")], "[x] Surname: Berth:\nTown"),
         ([field(b"Btn", (220, 697, 236, 713), BUTTON % b"Off")], "Surname: Berth:\nTown"),
         ([field(b"Btn", LEFT, b"/Ff 65536 /AP << /N 8 0 R >>")], "Surname: Drawn Berth:\nTown"),
         ([NOTE % b"FreeText"], "Surname: Berth:\nTown\nSeen"),
