@@ -30,13 +30,15 @@ from qrag_jax.unit_rows import unit_rows
 _NO_ANSWERS = ("heading", "rule", "front_matter", "definitions")  # kinds of blocks that name or divide
 _FENCES = ("```", "~~~")
 _FULL = 2 / 3  # of the longest line: shorter lines are not wrapped prose
-_ENDS_IN_NUMBER = re.compile(r"[0-9][)%*\s]*$")
+_ROW = re.compile(r"^\s*\|(?!\s*:?-)|[0-9][)%*\s]*$")  # of a table: a Markdown row, or a line that ends in a number
 
 
 def best_sentences(
     question: str, passages: Sequence[Chunk | Passage], documents: Mapping[str, Document], embed: Embed | None = None
 ) -> list[Sentence]:
     """The best sentence of every passage, in the order of the passages; the first of equal ones.
+
+    If no sentence has a word of the question, a heading may.
 
     Args:
         question: what is asked.
@@ -49,19 +51,27 @@ def best_sentences(
     """
     best = []
     for passage, scores in zip(passages, score_sentences(question, passages, documents, embed), strict=True):
+        if not any(scores.values()):
+            scores = score_sentences(question, [passage], documents, embed, headings=True)[0]
         span = max(scores, key=scores.__getitem__)
         best.append(make_sentence(documents[passage.document_id], span, scores[span]))
     return best
 
 
 def score_sentences(
-    question: str, passages: Sequence[Chunk | Passage], documents: Mapping[str, Document], embed: Embed | None = None
+    question: str,
+    passages: Sequence[Chunk | Passage],
+    documents: Mapping[str, Document],
+    embed: Embed | None = None,
+    *,
+    headings: bool = False,
 ) -> list[dict[Span, float]]:
     """The score of every sentence of every passage, in document order; arguments as in `best_sentences`.
 
-    A sentence in two passages counts once.
+    A sentence in two passages counts once. `headings` is that of `passage_sentences`.
     """
-    cut = [passage_sentences(documents[passage.document_id], passage.spans) for passage in passages]
+    found = ((documents[passage.document_id], passage.spans) for passage in passages)
+    cut = [passage_sentences(document, spans, headings=headings) for document, spans in found]
     places = [[(passage.document_id, span) for span in spans] for passage, spans in zip(passages, cut, strict=True)]
     numbers = {place: number for number, place in enumerate(dict.fromkeys(sum(places, [])))}
     if not numbers:
@@ -72,7 +82,7 @@ def score_sentences(
     return [{place[1]: scores[numbers[place]] for place in some} for some in places]
 
 
-def passage_sentences(document: Document, spans: Sequence[Span]) -> list[Span]:
+def passage_sentences(document: Document, spans: Sequence[Span], *, headings: bool = False) -> list[Span]:
     """The sentences, list items, table rows and lines of code of a passage, in order.
 
     Headings and other blocks that say nothing alone are left out, unless there is nothing else.
@@ -80,6 +90,7 @@ def passage_sentences(document: Document, spans: Sequence[Span]) -> list[Span]:
     Args:
         document: of the passage.
         spans: of the passage, half-open characters of the document.
+        headings: give those blocks too, after the others.
 
     Returns:
         Half-open characters of the document, each within one of the spans.
@@ -94,24 +105,24 @@ def passage_sentences(document: Document, spans: Sequence[Span]) -> list[Span]:
                 is_fence = block.kind == "fence" and text.startswith(_FENCES, unit[0])
                 told = rest if says_nothing or is_fence else said
                 told += [(begin + start, begin + end) for start, end in _lines_apart(text, unit)]
-    return said or rest or list(spans)
+    return (said + rest if headings else said or rest) or list(spans)
 
 
 def _lines_apart(text: str, unit: Span) -> Iterator[Span]:
     """A sentence in one piece, or the lines of a slide or a table without full stops, each alone.
 
     A line ends alone if the next one does not begin in lower case, and it leaves a third of the longest line free, or
-    ends in a number like the next one. Lines of wrapped prose are full. If most lines end alone, all of them do that
-    are not before lower case.
+    both look like rows of a table. Lines of wrapped prose are full. If most lines end alone, all of them do that are
+    not before lower case.
     """
     start, end = unit
     lines = text[start:end].splitlines(keepends=True)
     longest = max(map(len, lines), default=0)
     may_end = [not following.lstrip()[:1].islower() for following in lines[1:]]
+    is_row = [_ROW.search(line) is not None for line in lines]
     alone = [
-        may
-        and bool(len(line) < _FULL * longest or (_ENDS_IN_NUMBER.search(line) and _ENDS_IN_NUMBER.search(following)))
-        for may, (line, following) in zip(may_end, pairwise(lines), strict=True)
+        may and (len(line) < _FULL * longest or rows == (True, True))
+        for may, line, rows in zip(may_end, lines, pairwise(is_row), strict=False)
     ]
     ends = may_end if 2 * sum(alone) > sum(may_end) else alone
     begin, place = start, start

@@ -64,11 +64,21 @@ PROSE = "The keeper of the old lighthouse writes\nMonday and Tuesday in his book
         (f"The keeper\n{PROSE}", ["The keeper", PROSE]),
         ("One line.", ["One line."]),
         ("A\n \tB 1\nC 2", ["A", "B 1", "C 2"]),
+        ("| a long row of words |\n| another row?", ["| a long row of words |", "| another row?"]),
     ],
 )
 def test_lines_without_full_stops_are_sentences_of_their_own(text, pieces):
     spans = passage_sentences(Document("a", text), [(0, len(text))])
     assert [text[slice(*span)] for span in spans] == pieces
+
+
+def test_a_heading_answers_if_no_sentence_has_a_word_of_the_question():
+    corpus = build_corpus(
+        [Document("a.md", "# Posts\n\nAmazon\n\n## Kernels\n\nIt rained.")],
+        lambda one: [make_chunk(one, ((0, len(one.text)),), 1, len)],
+    )
+    assert [hit.sentence.place.line for hit in hits_of(corpus, "the kernels")] == [5]
+    assert [hit.sentence.place.line for hit in hits_of(corpus, "amazon kernels")] == [3]
 
 
 @pytest.mark.parametrize(
