@@ -117,12 +117,13 @@ def _lines_apart(text: str, unit: Span) -> Iterator[Span]:
     """
     start, end = unit
     lines = text[start:end].splitlines(keepends=True)
-    longest = max(map(len, lines), default=0)
+    sizes = [len(line) for line in lines]
+    sizes[0] += start - text.rfind("\n", 0, start) - 1  # from the beginning of its line
     may_end = [not following.lstrip()[:1].islower() for following in lines[1:]]
     is_row = [_ROW.search(line) is not None for line in lines]
     alone = [
-        may and (len(line) < _FULL * longest or rows == (True, True))
-        for may, line, rows in zip(may_end, lines, pairwise(is_row), strict=False)
+        may and (size < _FULL * max(sizes) or rows == (True, True))
+        for may, size, rows in zip(may_end, sizes, pairwise(is_row), strict=False)
     ]
     ends = may_end if 2 * sum(alone) > sum(may_end) else alone
     begin, place = start, start

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -6,7 +7,7 @@ from support.passages import documents, lines_corpus, ranked, split_lines
 
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.cli.find import format_hits
-from qrag_jax.cli.output import excerpt_with, place_to_json
+from qrag_jax.cli.output import excerpt_with, place_to_json, say_converted
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.search.answer import find_passages
 from qrag_jax.search.citations import cite
@@ -63,6 +64,7 @@ PROSE = "The keeper of the old lighthouse writes\nMonday and Tuesday in his book
         (PROSE, [PROSE]),
         (f"The keeper\n{PROSE}", ["The keeper", PROSE]),
         ("One line.", ["One line."]),
+        (f"So it ended on that day. The keeper\n{PROSE}", ["So it ended on that day.", f"The keeper\n{PROSE}"]),
         ("A\n \tB 1\nC 2", ["A", "B 1", "C 2"]),
         ("| a long row of words |\n| another row?", ["| a long row of words |", "| another row?"]),
     ],
@@ -105,6 +107,14 @@ def test_places_in_converted_files_say_so():
     assert str(place) == "manual.docx:2 of the text"
     assert place_to_json(place) == {"file": "manual.docx", "line": 2, "converted": "docx"}
     assert str(make_place(Document("a.md", "one\ntwo"), (4, 5))) == "a.md:2"
+
+
+def test_the_text_that_lines_count_in_can_be_seen(capsys):
+    (hit,) = hits_of(lines_corpus("A lamp."), "lamp")
+    for converted, page in (("docx", None), ("pdf", 3), (None, None)):
+        place = replace(hit.sentence.place, document="a b.docx", converted=converted, page=page)
+        say_converted([replace(hit, sentence=replace(hit.sentence, place=place))])
+    assert capsys.readouterr().err == "lines of the text: `qrag chunk 'a b.docx' --text` prints this text\n"
 
 
 COPIED = (
