@@ -4,7 +4,6 @@ Words that are divided at the end of a line are joined as the rest of the docume
 """
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -66,7 +65,6 @@ def _join(left: str, right: str, words: frozenset[str]) -> str:
     return f"{left}-{right}" if is_whole or is_name or before.isdigit() or after.isdigit() else left + right
 
 
-_LIGATURES = {point: unicodedata.normalize("NFKC", chr(point)) for point in range(0xFB00, 0xFB07)}
 _AT_END = re.compile(r"(?<=[^\W\d_])[-\u00ad\u058a\u2010][ \t]*\r?\n(?=[^\W\d_])")
 _XFA = 2  # a form whose pages a program makes from XML; the PDF has only a page that says so
 _MAX_PAGES = 20_000
@@ -101,7 +99,7 @@ def read_pdf(raw: bytes, options: ReadOptions | None = None) -> Converted:
             page = document[number]
             text = page.get_textpage()
             plain, beside = marked_text(document, number, text, comments)
-            texts.append(divided_at_ends(plain.translate(_LIGATURES)))
+            texts.append(divided_at_ends(plain))
             left_out.update(beside)
             num_silent += _is_silent(page, text)
             text.close()
