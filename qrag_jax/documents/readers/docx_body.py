@@ -53,6 +53,7 @@ class _Document:
 class _Field:
     instruction: list[str] = field(default_factory=list)
     has_result: bool = False
+    is_muted: bool = False  # it is part of the instruction of another field
 
 
 def read_body(raw: bytes, comments: bool) -> tuple[Element, Counter[str]]:
@@ -185,14 +186,15 @@ class _Story(Story):
             self._fields[-1].instruction.append(element.text or "")
 
     def _field_char(self, element: Element) -> None:
-        kind, ended = element.get(f"{W}fldCharType"), None
+        kind, ended, last = element.get(f"{W}fldCharType"), None, self._fields[-1] if self._fields else None
         if kind == "begin":
-            self._fields.append(_Field())
-        elif kind == "separate" and self._fields:
-            self._fields[-1].has_result = True
-        elif kind == "end" and self._fields:
+            is_inner = last is not None and not last.has_result
+            self._fields.append(_Field(is_muted=last is not None and (last.is_muted or is_inner)))
+        elif kind == "separate" and last is not None:
+            last.has_result = True
+        elif kind == "end" and last is not None:
             ended = self._fields.pop()
-        self._is_muted = self._mutes and not all(one.has_result for one in self._fields[:-1])
+        self._is_muted = self._mutes and bool(self._fields) and self._fields[-1].is_muted
         if ended and not ended.has_result and (shown := _SHOWN.match("".join(ended.instruction))):
             self.add(shown[1].strip())
         data = element.find(f"{W}ffData")

@@ -17,7 +17,7 @@ _HEADING = re.compile(
 )
 _TITLES = ("title", "titel", "titre", "título", "titolo", "标题", "標題", "표제", "название")
 _LABEL = re.compile("%([1-9])")
-_MOST_STYLES = 50  # that inherit from one another
+_MOST_STYLES = 20  # that inherit from one another
 _MOST_CHARS = 100  # of a label
 _BODY = 9  # the outline level of text that is no heading
 

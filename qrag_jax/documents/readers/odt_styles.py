@@ -54,7 +54,7 @@ class Styles:
 
     def _look(self, name: str) -> Look:
         found, seen = Look(), set[str]()
-        while name not in seen and len(seen) < 50 and (style := self._styles.get(name)) is not None:
+        while name not in seen and len(seen) < 20 and (style := self._styles.get(name)) is not None:
             seen.add(name)
             own = _look_of(style)
             found = own._replace(**{key: one for key, one in found._asdict().items() if one is not None})
