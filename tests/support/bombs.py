@@ -12,6 +12,7 @@ from support.documents import (
     stream,
     tiny_docx,
     tiny_epub,
+    tiny_odt,
     tiny_pdf,
     tiny_zip,
 )
@@ -95,6 +96,13 @@ def epub_of_one_chapter_many_times() -> bytes:
     return tiny_epub({"a.xhtml": page}, ["a.xhtml"] * 100_000)
 
 
+def odt_of_repeated_cells() -> bytes:
+    """Its cells say that they are there in a million columns, and cover a million rows."""
+    about = 'table:number-columns-repeated="999999" table:number-rows-spanned="999999"'
+    row = f"<table:table-row><table:table-cell {about}><text:p>Rye</text:p></table:table-cell></table:table-row>"
+    return tiny_odt(f"<table:table>{row * 100}</table:table>")
+
+
 # Name of the file -> its bytes. Each is refused.
 REFUSED: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "DOCX: 200 KB become 65 MB of XML": ("a.docx", docx_of_much_xml),
@@ -107,6 +115,7 @@ REFUSED: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "DOCX: 60,000 members": ("a.docx", zip_of_many_members),
     "DOCX: one member 5,000 times": ("a.docx", zip_of_one_member_many_times),
     "DOCX: cut off": ("a.docx", lambda: tiny_docx(TEXT)[:-100]),
+    "ODT: entities": ("a.odt", lambda: tiny_odt("<text:p>Rye</text:p>", others={"styles.xml": ENTITY})),
     "PDF: encrypted": ("a.pdf", encrypted_pdf),
     "PDF: cut off": ("a.pdf", lambda: tiny_pdf([["Some text."]] * 30)[:400]),
     "PDF: two billion pages": ("a.pdf", pdf_of_pages_that_are_not_there),
@@ -126,6 +135,7 @@ REFUSED: Mapping[str, tuple[str, Callable[[], bytes]]] = {
 # Each is read, and as small as it is.
 READ: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "DOCX: an archive that becomes 100 MB in it": ("a.docx", docx_with_an_archive_in_it),
+    "ODT: cells that repeat a million times": ("a.odt", odt_of_repeated_cells),
     "EPUB: one chapter 100,000 times": ("a.epub", epub_of_one_chapter_many_times),
     "HTML: 200,000 tags that are not closed": ("a.html", lambda: b"<p>Some text.</p>" + b"<b " * 200_000),
 }

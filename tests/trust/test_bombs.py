@@ -13,7 +13,7 @@ from trust.bombs import BOMBS
 
 from qrag_jax.documents.kinds import is_installed
 
-CONVERTED = ("PDF", "HTML", "DOCX", "EPUB")  # what names of such bombs begin with
+CONVERTED = ("PDF", "HTML", "DOCX", "ODT", "EPUB")  # what names of such bombs begin with
 MAX_ABOVE = 1_000  # MB of memory above the limit, the program itself counted
 
 

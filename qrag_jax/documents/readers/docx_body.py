@@ -130,8 +130,8 @@ class _Story(Story):
         key = number or look.number
         label = self._document.numbering.label(key, depth or look.depth, style) if key else None
         level = level_of(properties)
-        level = (look.level or 0) if level is None else min(level, 6)
-        self.end_paragraph(f"h{level}" if level else "p", paragraph, label)
+        level = (look.level or 0) if level is None else level
+        self.end_paragraph(f"h{min(level, 6)}" if level else "p", paragraph, label)
 
     def _walk(self, elements: Iterable[Element]) -> None:
         for one in elements:
@@ -169,10 +169,10 @@ class _Story(Story):
 
     def _symbol(self, element: Element) -> None:
         code = element.get(f"{W}char", "")
-        is_code = re.fullmatch("[0-9A-Fa-f]{1,6}", code) is not None
-        shown = character(element.get(f"{W}font", ""), int(code, 16)) if is_code else None
-        self.add(shown or "")
-        if shown is None:
+        number = int(code, 16) if re.fullmatch("[0-9A-Fa-f]{1,4}", code) else 0
+        shown = character(element.get(f"{W}font", ""), number) or (chr(number) if 32 <= number < 0xD800 else "")
+        self.add(shown)
+        if not shown:
             self.leave_out("symbols")
 
     def _ruby(self, element: Element) -> None:
@@ -249,7 +249,7 @@ class _Story(Story):
         self.add(f" {linear(element)} " if element.tag == f"{_M}oMathPara" else linear(element))
 
     def _drawn(self, element: Element) -> None:
-        self.after += words(element.getparent()) if element.getprevious() is None else []
+        self.after += words(element)
 
     def _old_word_art(self, element: Element) -> None:
         paragraph = etree.Element("p")

@@ -275,7 +275,7 @@ class _Story(Story):
         }
         if not len(cell) and cell.getnext() is None:
             return  # what programs write up to the last column of a sheet
-        for _ in range(whole_number(attribute(cell, "table:number-columns-repeated", "1"), _MOST_SPANNED)):
+        for _ in range(whole_number(attribute(cell, "table:number-columns-repeated"), _MOST_SPANNED) or 1):
             with self.into(self.element(tag, **spans)):
                 self.blocks(cell)
 

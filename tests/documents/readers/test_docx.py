@@ -123,6 +123,7 @@ VML = '<w:pict><v:oval xmlns:v="urn:schemas-microsoft-com:vml"><v:textbox>{}</v:
         ("<w:r><w:t>e</w:t><w:noBreakHyphen/><w:t>ma</w:t><w:softHyphen/><w:t>il</w:t></w:r>", "e-mail"),
         ('<w:r><w:sym w:font="Symbol" w:char="F061"/><w:sym w:font="Wingdings" w:char="F0FE"/></w:r>', "α☑"),
         (run("\uf062", '<w:rFonts w:ascii="Symbol"/>'), "β"),
+        ('<w:r><w:sym w:font="MS Gothic" w:char="2612"/></w:r>', "☒"),
         (f"{run('a')}<w:ins>{run('b')}</w:ins><w:del>{run('c')}</w:del><w:moveFrom>{run('d')}</w:moveFrom>", "ab"),
         (
             f"{run('2')}{run('1', SUP)}{run('0', SUP)}",
@@ -149,7 +150,8 @@ def test_no_word_of_a_paragraph_is_lost_or_fused(inside, text):
         (f"<w:r>{VML.format(box('Old.'))}</w:r>{run('B.')}", "B.\n\nOld."),
         ('<w:r><w:pict><v:textpath xmlns:v="urn:schemas-microsoft-com:vml" string="DRAFT"/></w:pict></w:r>', "DRAFT"),
         (
-            "<w:r><w:drawing><a:p><a:r><a:t>In a </a:t></a:r><a:r><a:t>group</a:t></a:r></a:p></w:drawing></w:r>",
+            "<w:r><w:drawing><a:bodyPr/><a:p><a:r><a:t>In a </a:t></a:r><a:r><a:t>group</a:t></a:r></a:p></w:drawing>"
+            "</w:r>",
             "In a group",
         ),
     ],
@@ -212,6 +214,7 @@ def test_headings_by_style_outline_and_name():
         "X.",
     ]
     assert text_of(p(run("Locks"), properties='<w:outlineLvl w:val="0"/>')) == "# Locks"
+    assert text_of(p(run("Locks"), properties='<w:outlineLvl w:val="8"/>')) == "###### Locks"
     assert text_of(p(run("Text"), properties='<w:pStyle w:val="A"/><w:outlineLvl w:val="9"/>'), HEADINGS) == "Text"
 
 
@@ -432,3 +435,8 @@ def test_xml_is_counted_before_it_is_parsed(monkeypatch):
     assert zip_archive.MAX_XML_BYTES == 16_000_000
     with pytest.raises(InputError, match="bytes of XML, more than the 5,000 that are read; split the document"):
         read_docx(tiny_docx(paragraph("Some text.") * 200))
+
+
+def test_symbols_of_unknown_fonts_are_counted():
+    found = read_docx(tiny_docx(p('<w:r><w:t>A</w:t><w:sym w:font="Bookshelf" w:char="F021"/></w:r>')))
+    assert (found.text, found.left_out) == ("A", {"symbols": 1})
