@@ -13,12 +13,13 @@ from qrag_jax.data.dataset_rows import full_text, id_field, optional_text, short
 from qrag_jax.files.text_files import numbered_lines, plain_or_gz, read_json_lines, read_text_file
 from qrag_jax.types import Document, InputError, UsageError
 
-# Why a question is left out; the last two count judgements and documents, as they say.
+# Why a question is left out; the last three count judgements and documents, as they say.
 NO_RELEVANT = "no relevant document"
 NOT_IN_CORPUS = "relevant documents not in the corpus"
 NO_QUERY = "judged, but not among the queries"
 LOST_RELEVANT = "judgements of relevant documents not in the corpus"
 EMPTY_DOCUMENT = "documents without title and text"
+ITSELF = "documents with the id of a question, in its ranking"
 
 _CORPUS = 'lines {"_id", "text"[, "title"]} of a BEIR folder'
 _QUERIES = 'lines {"_id", "text"} of a BEIR folder'
@@ -35,6 +36,9 @@ def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qr
     relevant document in the corpus and documents without title and text are left out and counted. Judgements may
     begin with a header and repeat lines. White space at the ends of ids does not count.
 
+    Some sets ask for documents like one of their own (ArguAna, Quora). As in BEIR, a document with the id of a question
+    is not ranked for it, and is counted, unless it is relevant.
+
     Args:
         split: not used: documents are labelled, not sentences.
         qrels: which judgements: "test", "dev", "train".
@@ -50,7 +54,9 @@ def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qr
         wanted = [document for document, score in judged[query].items() if score > 0]
         relevant = tuple(document for document in wanted if document in known)
         if relevant:
-            questions.append(StudyQuestion(query, text, relevant))
+            itself = query if query in known and query not in relevant else ""
+            questions.append(StudyQuestion(query, text, relevant, itself=itself))
+            left_out[ITSELF] += bool(itself)
             left_out[LOST_RELEVANT] += len(wanted) - len(relevant)
         else:
             left_out[NOT_IN_CORPUS if wanted else NO_RELEVANT] += 1

@@ -28,6 +28,7 @@ class StudyQuestion:
         relevant: ids of the documents that answer it, at least one, each once.
         evidence: the characters that answer it; empty where only documents are labelled.
         answers: reference answers, for answer generation; may be empty.
+        itself: id of the document that is the question itself, which is not ranked for it; empty if there is none.
     """
 
     id: str
@@ -35,6 +36,7 @@ class StudyQuestion:
     relevant: tuple[str, ...]
     evidence: tuple[Evidence, ...] = ()
     answers: tuple[str, ...] = ()
+    itself: str = ""
 
 
 @dataclass(frozen=True)

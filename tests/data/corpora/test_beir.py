@@ -5,7 +5,15 @@ import json
 
 import pytest
 
-from qrag_jax.data.corpora.beir import EMPTY_DOCUMENT, LOST_RELEVANT, NO_QUERY, NO_RELEVANT, NOT_IN_CORPUS, read_beir
+from qrag_jax.data.corpora.beir import (
+    EMPTY_DOCUMENT,
+    ITSELF,
+    LOST_RELEVANT,
+    NO_QUERY,
+    NO_RELEVANT,
+    NOT_IN_CORPUS,
+    read_beir,
+)
 from qrag_jax.types import InputError, UsageError
 
 CORPUS = [
@@ -77,6 +85,13 @@ def test_compressed_files_and_other_qrels_are_the_same(tmp_path):
 def test_a_query_may_have_the_id_of_a_document(tmp_path):
     task = read_beir(write(tmp_path, queries=[{"_id": "d1", "text": "?"}], qrels="q\td\tscore\nd1\td1\t1\n"), "t")
     assert task.questions[0].relevant == ("d1",)
+
+
+def test_a_document_with_the_id_of_a_question_is_itself_unless_it_is_relevant(tmp_path):
+    queries = [{"_id": "d1", "text": "Like this?"}, {"_id": "d2", "text": "And this?"}, {"_id": "q", "text": "What?"}]
+    task = read_beir(write(tmp_path, queries=queries, qrels="d1\td2\t1\nd2\td2\t1\nq\td2\t1\n"), "t")
+    assert [question.itself for question in task.questions] == ["d1", "", ""]
+    assert task.left_out == {EMPTY_DOCUMENT: 1, ITSELF: 1}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def task_digest(task: StudyTask) -> str:
     """sha256 of documents, questions, labels and sentences of a task, in their order."""
     parts: list[object] = [task.name, task.kind]
     parts += [[document.id, document.text] for document in task.documents]
-    parts += [asdict(question) for question in task.questions]
+    asked = [asdict(question) for question in task.questions]
+    parts += [{name: value for name, value in one.items() if name != "itself" or value} for one in asked]
     parts += [[name, [list(span) for span in spans]] for name, spans in sorted(task.sentences.items())]
     parts += [["sections", name, [list(one) for one in found]] for name, found in sorted(task.sections.items())]
     digest = hashlib.sha256()

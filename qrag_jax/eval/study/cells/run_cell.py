@@ -142,7 +142,7 @@ def embed_questions(questions: Sequence[StudyQuestion], tools: Tools) -> np.ndar
 def find_chunks(
     corpus: Corpus, questions: Sequence[StudyQuestion], vectors: np.ndarray, k: int, scope: Scope
 ) -> tuple[FoundChunks, ...]:
-    """The `k` chunks nearest to every question, in the order of the questions.
+    """The `k` chunks nearest to every question, in the order of the questions, without those of the question itself.
 
     Args:
         questions: whose relevant documents bound the search where `scope` is "document".
@@ -159,7 +159,10 @@ def _rankings(
     corpus: Corpus, questions: Sequence[StudyQuestion], vectors: np.ndarray, k: int, scope: Scope
 ) -> list[Ranking]:
     among = _chunks_of_relevant(corpus, questions) if scope == "document" else None
-    return search_vectors(vectors, corpus.unit_vectors, k, among)
+    itself = [corpus.nodes_of(question.itself) for question in questions]
+    found = search_vectors(vectors, corpus.unit_vectors, k + max(map(len, itself), default=0), among)
+    kept = [~np.isin(places, own) for (places, _), own in zip(found, itself, strict=True)]
+    return [(places[keep][:k], scores[keep][:k]) for (places, scores), keep in zip(found, kept, strict=True)]
 
 
 def _recall(

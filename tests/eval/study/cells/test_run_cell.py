@@ -105,6 +105,21 @@ def test_what_is_found_is_what_the_strategy_cut(tmp_path):
         assert [hit.score for hit in one.hits] == pytest.approx([scores[place] for place in best], abs=1e-6)
 
 
+def test_a_document_that_is_the_question_is_not_ranked_for_it(tmp_path):
+    task, tools = make_task(num_documents=4), make_tools(tmp_path, WordEmbedder(window=200))
+    corpus, vectors = study_corpus(task.documents, BREAKPOINT, tools), embed_questions(task.questions, tools)
+    itself = task.documents[1].id
+    num_own, num_nodes = len(corpus.nodes_of(itself)), len(corpus.nodes)
+    asked = [replace(question, itself=itself if place else "") for place, question in enumerate(task.questions)]
+    every = find_chunks(corpus, task.questions, vectors, num_nodes, "corpus")
+    for k in (2, num_nodes):
+        found = find_chunks(corpus, asked, vectors, k, "corpus")
+        assert found[0].hits == every[0].hits[:k]
+        for one, whole in zip(found[1:], every[1:], strict=True):
+            assert one.hits == tuple(hit for hit in whole.hits if hit.document_id != itself)[:k]
+            assert len(one.hits) == min(k, num_nodes - num_own)
+
+
 def test_chunking_is_charged_without_embedding_whether_vectors_were_kept_or_not(tmp_path, monkeypatch):
     """On a clock on which a split takes 1 s and an embedding 100 s; one that was kept is charged all the same."""
     now = [0.0]
