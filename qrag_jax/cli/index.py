@@ -49,8 +49,9 @@ Store documents, chunks and vectors in an index, so `qrag find` and `qrag ask` n
   info INDEX              describe the index; --verify also checks every document against its hash
 
 The output is one line: documents read, unchanged, removed and failed, and chunks embedded. Documents are identified by
-the path you pass. A hash of their bytes detects changes; chunks whose text is known keep their vectors. If a file has
-become empty or unreadable, its document stays and the exit code is 1; `remove` removes it.
+the path you pass; `add` knows a file of the index by each of its paths. A hash of their bytes detects changes; chunks
+whose text is known keep their vectors. If a file has become empty or unreadable, its document stays and the exit code
+is 1; `remove` removes it.
 """
 _DETAILS = f"""\
 Each document is written as soon as it is ready, so an interrupted command continues where it stopped. An empty or

@@ -210,11 +210,8 @@ def find_files(paths: str | os.PathLike | Iterable[str | os.PathLike], exclude: 
 
 
 def _excludes(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """Path -> whether one of the patterns matches it. Accents match in either form of Unicode."""
-    if not patterns:
-        return lambda name: False
-    only = Only([normalize("NFC", pattern) for pattern in patterns])
-    return lambda name: only.takes(normalize("NFC", name))
+    """Path -> whether one of the patterns matches it."""
+    return Only(patterns).takes if patterns else lambda name: False
 
 
 def is_excluded(name: str, excludes: Callable[[str], bool] | None = None) -> bool:
@@ -268,14 +265,15 @@ class Only:
         Args:
             patterns: `*` matches any characters, also `/`; `?` matches one; `[ab]` matches one of those. A pattern is
                 compared with the whole id, and with the rest after each `/`: `reports/*` matches `docs/reports/a.md`.
+                Accents match in either form of Unicode.
                 An empty sequence matches every document.
         """
         self.patterns = tuple(patterns)
-        self._compiled = [re.compile(translate(pattern)) for pattern in patterns]
+        self._compiled = [re.compile(translate(normalize("NFC", pattern))) for pattern in patterns]
 
     def takes(self, name: str) -> bool:
         """True if the patterns match this id."""
-        parts = name.split("/")
+        parts = normalize("NFC", name).split("/")
         tails = ["/".join(parts[first:]) for first in range(len(parts))]
         return not self._compiled or any(one.match(tail) for one in self._compiled for tail in tails)
 

@@ -6,8 +6,9 @@ more (empty, cut off, no permission, another encoding), its document stays as it
 """
 
 import hashlib
+import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -173,6 +174,8 @@ def update_index(
             before = mend(folder)
             with writing_to(folder) as connection:
                 known = list(before.known.values())
+                if not plan.mirror:
+                    found = _with_known_ids(found, [one.id for one in known])
                 changes = _Update(folder, connection, known_settings or settings, make, plan, known).run(paths, found)
         finally:
             if not is_index(folder):  # nothing was written: no encoder, or no file
@@ -189,6 +192,19 @@ def update_index(
         failed=(*changes.failed, *(Skipped(name, LOST_REASON) for name in lost)),
         mended=(*(name for name in before.damaged if name in seen), *before.damaged_notes),
     )
+
+
+def _with_known_ids(found: Found, known: Iterable[str]) -> Found:
+    """Files with the ids of the documents that the index has of them by another path: `./a.md`, `/home/ada/a.md`."""
+    if {file.id for file in found.files} <= (ids := set(known)):
+        return found
+    by_place = {os.path.realpath(name): name for name in sorted(ids)}
+    files = [file if file.path is None else replace(file, id=_known_id(file, ids, by_place)) for file in found.files]
+    return replace(found, files=tuple(files))
+
+
+def _known_id(file: DocumentFile, ids: Set[str], by_place: Mapping[str, str]) -> str:
+    return file.id if file.id in ids else by_place.get(os.path.realpath(file.path or ""), file.id)
 
 
 class _Update:

@@ -4,6 +4,7 @@ Training and evaluation see every source of data through `Task`: stories hidden 
 or episodes over the user's vectors.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -15,7 +16,7 @@ from qrag_jax.data.stories.babilong import compose, draw_noise_pool, fits, text_
 from qrag_jax.data.stories.haystack import Haystack
 from qrag_jax.data.stories.stories import Stories
 from qrag_jax.qrag.batching import Contexts
-from qrag_jax.types import Example, InputError, UsageError
+from qrag_jax.types import Example, InputError, InputWarning, UsageError
 
 PADDING = -1
 
@@ -40,6 +41,7 @@ class Task:
         answers: reference answers of every query; empty if a query has none. None if the data has no answers.
         noise: ids of texts that may be in any context and answer nothing (a haystack); None: there are none.
         sets: the data set of every query, in a mixture of several; None: one set.
+        num_gold: int [queries], gold chunks of each; None: not known.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Task:
     answers: Sequence[tuple[str, ...]] | None = None
     noise: np.ndarray | None = None
     sets: Sequence[str] | None = None
+    num_gold: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -71,6 +74,19 @@ class Task:
                 f"cannot give {num_steps} picks ({len(short)} such queries): make fewer or leave them out"
             )
 
+    def warn_of_steps(self, num_steps: int) -> None:
+        """Warns of queries with more gold chunks than steps, because no episode of theirs can be complete."""
+        long = [] if self.num_gold is None else self.num_gold[self.num_gold > num_steps]
+        if len(long):
+            warnings.warn(
+                InputWarning(
+                    f"{self.name}: {len(long):,} of {len(self):,} questions have more gold chunks (up to {max(long)}) "
+                    f"than an episode has picks ({num_steps}), so they can never be complete",
+                    remedy=f"set env.num_steps={max(long)}, or leave these questions out",
+                ),
+                stacklevel=2,
+            )
+
 
 def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
     """The queries of the given numbers, in that order, over the same pools."""
@@ -83,6 +99,7 @@ def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
         fingerprint=lambda query: task.fingerprint(int(queries[query])),
         answers=None if task.answers is None else [task.answers[int(i)] for i in queries],
         sets=None if task.sets is None else [task.sets[int(i)] for i in queries],
+        num_gold=None if task.num_gold is None else task.num_gold[queries],
     )
 
 
@@ -152,6 +169,7 @@ def hidden_stories_tasks(
             left_out,
             answers=_answers([(stories.answers[i],) for i in keep]),
             noise=np.arange(len(stories.texts), len(texts)),
+            num_gold=np.array([len(stories.gold[i]) for i in keep]),
         )
 
     return [at_length(num_chunks) for num_chunks in lengths]
@@ -215,7 +233,10 @@ def examples_task(
     query_ids = [e.query_id for e in examples]
     texts, asked = list(text_ids), list(question_ids)
     right = _answers([(example.answer,) for example in examples] if answers is None else answers)
-    return Task(name, texts, asked, query_ids, sizes, contexts, fingerprint, num_left_out, notes, right, sets=sets)
+    num_gold = np.array([len(set(example.gold)) for example in examples])
+    return Task(
+        name, texts, asked, query_ids, sizes, contexts, fingerprint, num_left_out, notes, right, None, sets, num_gold
+    )
 
 
 def vectors_task(name: str, task: VectorTask) -> Task:
@@ -237,4 +258,6 @@ def vectors_task(name: str, task: VectorTask) -> Task:
         return _digest([task.question_vectors[task.question_ids[query]].tobytes(), gold.tobytes()])
 
     sizes = np.array([len(row) for row in task.chunks])
-    return Task(name, task.chunk_vectors, task.question_vectors, task.query_ids, sizes, contexts, fingerprint)
+    num_gold = np.array([len(row) for row in task.gold])
+    texts, asked = task.chunk_vectors, task.question_vectors
+    return Task(name, texts, asked, task.query_ids, sizes, contexts, fingerprint, num_gold=num_gold)

@@ -461,6 +461,14 @@ def test_which_names_patterns_take(patterns, taken):
     assert Only(patterns).of_names(NAMES) == [NAMES[i] for i in taken]
 
 
+def test_patterns_and_names_match_in_either_form_of_unicode():
+    names = ["nfc/Größe.md", "nfd/Gro\u0308ße.md", "각.md", "\u1100\u1161\u11a8.md", "other.md"]
+    for pattern in ("Größe*", "Gro\u0308ße.m?"):
+        assert Only([pattern]).of_names(names) == names[:2]
+    for pattern in ("각*", "\u1100\u1161\u11a8.md", "?.md"):
+        assert Only([pattern]).of_names(names) == names[2:4]
+
+
 def test_a_pattern_is_no_beginning_and_no_regular_expression():
     with pytest.raises(UsageError, match=r"matches none of 4 documents \(docs/reports/a.md, ") as error:
         Only(["report", "note..md"]).of_names(NAMES)

@@ -99,6 +99,16 @@ def test_build_mirrors_and_add_never_removes(notes):
     assert update("i", "notes/b.md").removed == ("notes/a.md", "notes/c.md", "notes/d.md")
 
 
+def test_a_file_of_the_index_that_is_added_by_another_path_is_the_same_document(notes, tmp_path):
+    update("i", notes)
+    Path("link.md").symlink_to("notes/b.md")
+    write_notes(notes, d="A new one.")
+    for path in (tmp_path / "notes", "notes/../notes/a.md", "link.md", "./notes"):
+        assert update("i", str(path), mirror=False).removed == ()
+    known = {*(f"notes/{name}.md" for name in "abc"), str(tmp_path / "notes/d.md")}
+    assert {document.id for document in load_index("i").documents} == known
+
+
 def test_an_empty_folder_removes_nothing(notes):
     more = write_notes("more", x="Another text.")
     update("i", notes, more)

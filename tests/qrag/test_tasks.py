@@ -7,7 +7,7 @@ from qrag_jax.data.questions.vector_task import make_vector_task
 from qrag_jax.data.stories.haystack import Haystack
 from qrag_jax.data.stories.stories import StoriesBuilder, select
 from qrag_jax.qrag.tasks import PADDING, examples_task, hidden_stories_tasks, subset, vectors_task
-from qrag_jax.types import Example, InputError, UsageError
+from qrag_jax.types import Example, InputError, InputWarning, UsageError
 
 
 def make_stories():
@@ -74,6 +74,18 @@ def test_fewer_chunks_than_picks_are_refused_for_every_query():
     message = "mine: query b has 2 chunks, which cannot give 3 picks .1 such queries."
     with pytest.raises(InputError, match=message):
         task.check_steps(3)
+
+
+def test_more_gold_than_picks_is_said():
+    task = examples_task("mine", make_examples())  # 1, 2 and 1 gold chunks
+    task.warn_of_steps(2)
+    message = (
+        r"mine: 1 of 3 questions have more gold chunks \(up to 2\) than an episode has picks \(1\), so they can never "
+        r"be complete; set env.num_steps=2, or leave these questions out"
+    )
+    with pytest.warns(InputWarning, match=message):
+        task.warn_of_steps(1)
+    subset(task, np.flatnonzero(task.num_gold == 1)).warn_of_steps(1)
 
 
 def test_no_example_is_refused():

@@ -172,6 +172,7 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
         if member.start is not None:
             check_resumable(member.start, member.config, about)
     task.check_steps(config.env.num_steps)
+    task.warn_of_steps(config.env.num_steps)
     mesh = make_mesh(config.mesh)
     check_minable(task, config.mining, len(members), mesh.size)
     check_negatives(task, config.data.num_negatives, mesh.size)
