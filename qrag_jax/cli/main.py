@@ -18,6 +18,7 @@ from typing import Any
 from qrag_jax.cli.errors import cli_text, flags_of
 from qrag_jax.cli.parser import RENAMED, SUMMARIES, Parser, load_verb, main_parser, read
 from qrag_jax.cli.terminal import say, shown, shown_lines
+from qrag_jax.documents.decoding import is_utf8
 from qrag_jax.files.reading import read_with
 from qrag_jax.files.user_cache import keep_compiled
 from qrag_jax.types import InputError, UsageError
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    if argv is None:
+        _speak_utf8()
     _open_streams()
     flags: dict[str, str] = {}  # of the verb that runs
     shown_by, warnings.formatwarning = warnings.formatwarning, partial(_one_line, flags)
@@ -93,6 +96,16 @@ class _ShownFormatter(logging.Formatter):
         return shown_lines(super().format(record))
 
 
+def _speak_utf8() -> None:
+    """Starts this command again in Python's UTF-8 mode if names of files are not UTF-8 (`LC_ALL=C PYTHONUTF8=0`).
+
+    Else arguments and names that are not ASCII are lone surrogates, which match no text.
+    """
+    if not is_utf8(sys.getfilesystemencoding()) and not sys.flags.utf8_mode:
+        os.environ["PYTHONUTF8"] = "1"  # for the processes that this one starts
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
 def _open_streams() -> None:
     """Sets up standard output and standard error, so printing cannot fail.
 
@@ -102,7 +115,7 @@ def _open_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        elif isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or not is_utf8(stream.encoding)):
             stream.reconfigure(errors="backslashreplace")
 
 

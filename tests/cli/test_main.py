@@ -375,3 +375,17 @@ def test_an_empty_value_is_no_choice(flag, capsys):
 def test_a_zero_byte_is_refused(capsys):
     assert main(["chunk", "n\0ul"]) == 2
     assert capsys.readouterr().err == "qrag: error: 'n\\x00ul': contains a zero byte; remove it\n"
+
+
+def test_names_and_words_are_read_and_written_as_utf8_in_the_c_locale(tmp_path):
+    (tmp_path / "Größe.md").write_text("Die Mühle öffnet um acht – 水車.", encoding="utf-8")
+    command = "import sys; from qrag_jax.cli.main import main; sys.exit(main())"
+    ended = subprocess.run(
+        [sys.executable, "-c", command, "find", "Größe.md", "Mühle", "--retriever", "bm25"],
+        env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.decode() == " 1  Größe.md:1\n    Die Mühle öffnet um acht – 水車.\n"
