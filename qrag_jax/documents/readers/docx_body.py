@@ -15,7 +15,7 @@ from qrag_jax.documents.readers.docx_drawings import A, chart, words
 from qrag_jax.documents.readers.docx_package import Package
 from qrag_jax.documents.readers.docx_styles import Look, Numbering, Styles, W, is_on, level_of, numbering_of, value
 from qrag_jax.documents.readers.html_as_markdown import parse
-from qrag_jax.documents.readers.office_story import Story, spread_long, whole_number
+from qrag_jax.documents.readers.office_story import Story, spread_long, unrepeated, whole_number
 from qrag_jax.documents.readers.omml import linear
 from qrag_jax.documents.readers.symbol_fonts import character
 
@@ -67,12 +67,12 @@ def read_body(raw: bytes, comments: bool) -> tuple[Element, Counter[str]]:
     if root is not None:
         story.part(root)
         story.root.extend(document.notes["endnotes"])
-        around: dict[str, Element] = {}
+        around: list[Element] = []
         for one in root.iter(f"{W}headerReference", f"{W}footerReference"):
             other = _Story(document, package.once(package.main, one.get(f"{_R}id")))
             other.part(package.tree(other.name))
-            around.setdefault("".join(other.root.itertext()), other.root)
-        story.root.extend(around.values())
+            around.append(other.root)
+        story.root.extend(unrepeated(around))
     return story.root, document.left_out
 
 

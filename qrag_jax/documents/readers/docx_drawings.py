@@ -1,5 +1,7 @@
 """Words in charts and diagrams of Office documents."""
 
+import re
+
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
 from lxml.etree import _Element as Element  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -7,6 +9,7 @@ from qrag_jax.documents.readers.office_story import whole_number
 
 A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _C = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
+_LONG = re.compile(r"-?\d{1,9}\.\d{13,20}")  # numbers as computers store them: 4.4000000000000004
 
 
 def chart(root: Element) -> list[Element]:
@@ -46,5 +49,7 @@ def _points(series: Element, *names: str) -> dict[int, str]:
     points: dict[int, str] = {}
     for one in found.iter(f"{_C}v"):
         index = whole_number(one.getparent().get("idx"))
-        points[index] = f"{points.get(index, '')} {one.text or ''}".strip()
+        text = one.text or ""
+        text = f"{float(text):.12g}" if _LONG.fullmatch(text) else text
+        points[index] = f"{points.get(index, '')} {text}".strip()
     return points

@@ -9,7 +9,7 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compile
 from lxml.etree import _Element as Element  # pyright: ignore[reportAttributeAccessIssue]
 
 from qrag_jax.documents.readers.odt_styles import Look, Styles, attribute, name_of
-from qrag_jax.documents.readers.office_story import Story, read_tree, spread_long, whole_number
+from qrag_jax.documents.readers.office_story import Story, read_tree, spread_long, unrepeated, whole_number
 from qrag_jax.documents.readers.zip_archive import Archive
 from qrag_jax.types import InputError
 
@@ -66,12 +66,12 @@ def read_body(raw: bytes, comments: bool) -> tuple[Element, Counter[str]]:
     story = _Story(document, is_main=True)
     story.blocks(root.iterfind("{*}body/*"))
     story.root.extend(document.endnotes)
-    found: dict[str, Element] = {}
+    found: list[Element] = []
     for one in around.iterfind("{*}master-styles/{*}master-page/*"):
         other = _Story(document)
         other.blocks([one])
-        found.setdefault("".join(other.root.itertext()), other.root)
-    story.root.extend(found.values())
+        found.append(other.root)
+    story.root.extend(unrepeated(found))
     return story.root, document.left_out
 
 

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
@@ -19,6 +19,7 @@ _RECURSION = 8_000  # libxml2 refuses more than 256 nested elements; each takes 
 _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/(\w+)")
 _DEEPEST = 8  # level of a list
 _LONGEST_HEAD = 80  # characters
+_MORE_THAN_A_NUMBER = re.compile(r"[^\W\d_]|(?:\d\D*){5}")
 _NUMBER = re.compile(r"\d+\.")
 _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"),
           (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))  # fmt: skip
@@ -149,6 +150,12 @@ def _list_at(out: Element, depth: int, tag: str) -> Element:
         above = _last(last)
         out = last if level == depth or above is None or above.tag != "li" else above
     return out
+
+
+def unrepeated(stories: Iterable[Element]) -> list[Element]:
+    """Headers and footers, each text once, without those that are only the number of a page."""
+    texts = {"".join(root.itertext()): root for root in stories}
+    return [root for text, root in texts.items() if _MORE_THAN_A_NUMBER.search(text)]
 
 
 def spread_long(table: Element) -> None:

@@ -317,16 +317,12 @@ def test_remarks_are_counted_or_kept():
     assert (read_docx(raw, comments=True).text, read_docx(raw, comments=True).left_out) == ("A.\n\n[Ada: Check.]", {})
 
 
-def test_headers_and_footers_stand_once_at_the_end():
-    around = (
-        ("header", f'<w:hdr xmlns:w="{W}">{paragraph("Manual 7")}</w:hdr>'),
-        ("footer", f'<w:ftr xmlns:w="{W}">{paragraph("Secret")}</w:ftr>'),
-    )
-    section = '<w:sectPr><w:headerReference r:id="header"/><w:footerReference r:id="footer"/></w:sectPr>'
-    assert (
-        text_of(p(run("A."), properties=section) + paragraph("B.") + section, *around)
-        == "A.\n\nB.\n\nManual 7\n\nSecret"
-    )
+def test_headers_and_footers_stand_once_at_the_end_without_numbers_of_pages():
+    texts = {"header": "Manual 7", "footer": "Secret", "footer2": "- 12 -"}
+    around = [(kind, f'<w:hdr xmlns:w="{W}">{paragraph(text)}</w:hdr>') for kind, text in texts.items()]
+    section = "".join(f'<w:{kind[:6]}Reference r:id="{kind}"/>' for kind in texts)
+    body = p(run("A."), properties=f"<w:sectPr>{section}</w:sectPr>") + paragraph("B.")
+    assert text_of(f"{body}<w:sectPr>{section}</w:sectPr>", *around) == "A.\n\nB.\n\nManual 7\n\nSecret"
 
 
 def test_hidden_text_is_counted():
@@ -352,15 +348,17 @@ def test_charts_and_diagrams():
         return f"<c:{name}><c:strRef><c:strCache>{inside}</c:strCache></c:strRef></c:{name}>"
 
     drawing = '<w:r><w:drawing><{0} xmlns:{1}="{2}" r:{3}="{4}"/></w:drawing></w:r>'
-    title = '<c:title xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"><a:p><a:r><a:t>Tides</a:t></a:r></a:p></c:title>'
-    series = f"<c:ser>{points('tx', 'Low')}{points('cat', 'May', 'June')}{points('val', '1.1', '1.2')}</c:ser>"
+    name = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+    title = f"<c:title {name}><a:p><a:r><a:t>Tides</a:t></a:r></a:p></c:title>"
+    values = points("val", "1.1", "1.2000000000000002")
+    series = f"<c:ser>{points('tx', 'Low')}{points('cat', 'May', 'June')}{values}</c:ser>"
     body = p(drawing.format("c:chart", "c", CHART, "id", "chart"))
     expected = "Tides\n\n|  | Low |\n| --- | --- |\n| May | 1.1 |\n| June | 1.2 |"
     assert text_of(body, ("chart", f'<c:chartSpace xmlns:c="{CHART}">{title}{series}</c:chartSpace>')) == expected
     shapes = "".join(
         f"<dgm:pt><dgm:t><a:p><a:r><a:t>{one}</a:t></a:r></a:p></dgm:t></dgm:pt>" for one in ("Plan", "Do")
     )
-    data = f'<dgm:dataModel xmlns:dgm="{DIAGRAM}" xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main">{shapes}</dgm:dataModel>'
+    data = f'<dgm:dataModel xmlns:dgm="{DIAGRAM}" {name}>{shapes}</dgm:dataModel>'
     assert text_of(p(drawing.format("dgm:relIds", "dgm", DIAGRAM, "dm", "data")), ("data", data)) == "Plan\n\nDo"
 
 
