@@ -121,7 +121,9 @@ def _field(forms: Any, note: Any, rect: Rect) -> Mark | None:
         label = _string(pdfium.FPDFAnnot_GetFormFieldAlternateName, forms, note)
         return Mark(rect, "[x]", False, label) if pdfium.FPDFAnnot_IsChecked(forms, note) else None
     if kind not in (_COMBO, _LIST, _TYPED):
-        return Mark(rect, "", False)
+        # A field that the form of the file does not list has no kind, but may have a value.
+        is_listed = forms or _string(pdfium.FPDFAnnot_GetStringValue, note, b"FT") == "Btn"
+        return Mark(rect, "" if is_listed else _string(pdfium.FPDFAnnot_GetStringValue, note, b"V"), False)
     if kind == _TYPED and pdfium.FPDFAnnot_GetFormFieldFlags(forms, note) & _PASSWORD:
         return None
     shown = []  # a list shows all of its options, a combination box the chosen one

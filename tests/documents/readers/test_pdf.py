@@ -125,6 +125,13 @@ def test_what_a_page_does_not_show_is_counted(mark, left_out):
     assert read_pdf(marked_pdf([(72, 700, "Rye.")], [mark])) == Converted("Rye.", (0,), left_out)
 
 
+def test_a_field_without_a_form_is_read():
+    marked = marked_pdf(
+        [(72, 700, "Surname:")], [field(b"Tx", LEFT, b"/V (Lindqvist)"), field(b"Btn", RIGHT, b"/V /On")]
+    )
+    assert read_pdf(marked.replace(b"/AcroForm", b"/XcroForm")).text == "Surname: Lindqvist"
+
+
 def test_a_form_alone_is_no_scan():
     value, empty = field(b"Tx", LEFT, b"/V (Berth 17)"), field(b"Tx", LEFT, b"")
     checked = field(b"Btn", RIGHT, BUTTON % b"Yes")
