@@ -133,7 +133,7 @@ FILE_READERS: Registry[Any] = Registry(
     "kind of file",
     (
         Entry("pdf", "qrag_jax.documents.readers.pdf:KIND", "page by page; lines named in the outline are headings"),
-        Entry("html", "qrag_jax.documents.readers.html:KIND", "the main part of a page, or all but its navigation"),
+        Entry("html", "qrag_jax.documents.readers.html:KIND", "all that a browser shows of a page but navigation"),
         Entry("docx", "qrag_jax.documents.readers.office:DOCX", "headings, lists, tables and notes, by their styles"),
         Entry("odt", "qrag_jax.documents.readers.office:ODT", "headings, lists, tables and notes, by their styles"),
         Entry("epub", "qrag_jax.documents.readers.epub:KIND", "chapters in reading order"),

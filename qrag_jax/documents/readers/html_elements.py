@@ -15,7 +15,7 @@ _MARKS = " \t\n\r¶#§⚓🔗\uf0c1\ufe0f\u200b"  # of links from a heading to i
 _MAX_FLAT = 9  # elements on one line in one another, in which a superscript gets a mark; each reads its text again
 _TICKS = re.compile("`+")
 
-_ORDINAL = re.compile(r"(?:st|nd|rd|th|er|re|e|ère|ème|o|a|os|as|º|ª|°|tm|sm|®|™|℠)", re.IGNORECASE)
+_ORDINAL = re.compile(r"\d(?:st|nd|rd|th|er|re|e|ère|ème|o|a|os|as|º|ª|°)|.(?:tm|sm|®|™|℠)", re.IGNORECASE)
 _UNIT = re.compile(r"(?:^|[\W\d])(?:[A-Za-zµΩ]|[cdkmnµ]m|ft|yd|mi)$")
 _ELEMENT = re.compile(r"(?:[A-Z][a-z]?|\))$")  # of chemistry
 _SIMPLE = re.compile(r"[+\-−]?\w+")
@@ -31,7 +31,7 @@ def raised(text: str, before: str, is_up: bool) -> str:
         is_up: for a superscript.
     """
     last = before[-1:]
-    if not text or not (last.isalnum() or last in tuple(")]}′'")) or text[0] in "[(" or _ORDINAL.fullmatch(text):
+    if not text or not (last.isalnum() or last in tuple(")]}′'")) or text[0] in "[(" or _ORDINAL.fullmatch(last + text):
         return text
     if is_up and text in ("2", "3") and _UNIT.search(before[-3:]):
         return "²" if text == "2" else "³"
@@ -218,7 +218,7 @@ _TIGHT = frozenset("()[]{}|,.;!′'\u2061\u2062\u2063") | {""}  # the last three
 # Element of MathML -> (number of its children, how they are written).
 _MATH = {
     "mfrac": (2, "{}/{}"), "msup": (2, "{base}^{1}"), "mover": (2, "{base}^{1}"), "msub": (2, "{base}_{1}"),
-    "munder": (2, "{base}_{1}"), "msubsup": (3, "{base}_{1}^{2}"), "munderover": (3, "{base}_{1}^{2}"),
+    "munder": (2, "{base}_{1} "), "msubsup": (3, "{base}_{1}^{2}"), "munderover": (3, "{base}_{1}^{2} "),
     "mroot": (2, "root({base}, {1})"),
 }  # fmt: skip
 
@@ -227,7 +227,7 @@ WRITERS: Mapping[str, Callable[[Writer, Element], None]] = {
     **dict.fromkeys(("ul", "ol", "menu", "dir"), _list),
     **dict.fromkeys(("pre", "xmp", "listing", "plaintext"), _code),
     **dict.fromkeys(("sup", "sub"), _raised),
-    **dict.fromkeys(("button", "input", "select", "textarea", "text"), _control),  # the last is of SVG
+    **dict.fromkeys(("button", "input", "label", "select", "textarea", "text"), _control),  # the last is of SVG
     **dict.fromkeys(("audio", "canvas", "embed", "frame", "iframe", "video"), _media),
     "li": partial(_item, marker="- "), "blockquote": _quote, "dt": _term, "dd": Writer.definition, "div": _div,
     "br": lambda writer, _: writer.pieces.append(BREAK), "img": _picture, "script": _script, "a": _link,

@@ -24,6 +24,7 @@ _NEVER_SHOWN = frozenset(
     "track".split()
 )
 _HIDDEN_STYLE = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse))\b", re.IGNORECASE)
+_BLOCK_STYLE = re.compile(r"(?:^|;)\s*display\s*:\s*(?:block|flex|grid|list-item|table)\b", re.IGNORECASE)
 _MAX_INDENT = 40  # characters before a line, of nested lists and quotes; deeper ones are not indented further
 _WHITE = re.compile("[ \t\n\r\f\xa0]+")
 _WORD = re.compile(r"\w+")
@@ -103,7 +104,7 @@ class Writer:
             tag = level if (level := f"h{element.get('aria-level', '2')}") in HEADINGS else "h6"
         if write := self._writers.get(tag):
             write(self, element)
-        elif tag in _BLOCKS:
+        elif tag in _BLOCKS or _BLOCK_STYLE.search(element.get("style", "")):
             self.block(element)
         else:
             self.children(element)

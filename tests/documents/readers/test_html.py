@@ -41,6 +41,7 @@ def text_of(body, **options):
         ("<ol><li><h3>Fees</h3>Two.<li><h3>Gate</h3></ol>", "### 1. Fees\n\nTwo.\n\n### 2. Gate"),
         ("<blockquote><p>a<p>b<ul><li>c</ul></blockquote>d", "> a\n>\n> b\n>\n> - c\n\nd"),
         ("<ul><li>a<pre>b\n  c</pre></ul>", "- a\n\n  ```\n  b\n    c\n  ```"),
+        ("a<span style='color: red; display: block'>b</span>c", "a\n\nb\n\nc"),
         ("a<b>b</b><div>c</div>d<br>e<br><br>f&nbsp; g", "ab\n\nc\n\nd\ne\n\nf g"),
         ("<label>Name</label><input value=Ada><button>Go</button><button>Stop</button>", "Name Ada Go Stop"),
         ("<input type=submit value=Go><textarea>\na\nb</textarea>", "a\nb"),
@@ -62,11 +63,14 @@ def test_all_text_that_a_browser_shows_is_kept(body, text):
         ("the 4<sup>th</sup> of May; 25 m<sup>2</sup>, 2<sup>10</sup>, 100<sup>2</sup>, x<sub>1</sub>",
          "the 4th of May; 25 m², 2^10, 100^2, x_1"),
         ("10<sup>-6</sup> x<sup>n+1</sup> a<sub>ij</sub><sup>2</sup> CO<sub>2</sub>", "10^-6 x^(n+1) a_ij^2 CO₂"),
-        ("note<sup>[1]</sup> note<sup><a href='#f'>2</a></sup> <sup>3</sup> note", "note[1] note^2 3 note"),
+        ("note<sup>[1]</sup> note<sup>a</sup> note<sup><a href='#f'>2</a></sup> <sup>3</sup> note",
+         "note[1] note^a note^2 3 note"),
         ("<math><msup><mi>x</mi><mn>2</mn></msup><mo>+</mo><mfrac><mrow><mi>a</mi><mo>-</mo><mi>b</mi></mrow><mn>2</mn>"
          "</mfrac><mo>=</mo><msqrt><mi>y</mi></msqrt></math>", "x^2 + (a - b)/2 = sqrt(y)"),
         ("<math><semantics><mrow><mo>-</mo><msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup></mrow>"
          "<annotation>-x_i^2</annotation></semantics></math>", "-x_i^2"),
+        ("<math><munderover><mo>∑</mo><mi>i</mi><mi>n</mi></munderover><msub><mi>a</mi><mi>i</mi></msub></math>",
+         "∑_i^n a_i"),
         ("<img class='mwe-math-fallback-image' alt='{x}'> <script type='math/tex'>y</script>", "{x} $y$"),
     ],
 )  # fmt: skip
