@@ -103,11 +103,9 @@ class Book:
     def _member(self, base: str, reference: str | None) -> str | None:
         """The member that a reference means, maybe in another case or form of Unicode; None if it is missing."""
         path = (reference or "").strip().replace("\\", "/")
-        for tried in (unquote(path), path, unquote(path.partition("#")[0])):
-            name = _folded(member_name(base, tried))
-            if name in self._names:
-                return self._names[name]
-        return None
+        tried = [member_name(base, one) for one in (unquote(path), path, unquote(path.partition("#")[0]))]
+        exact = [name for name in tried if name in self._archive]
+        return next(iter(exact + [self._names[key] for name in tried if (key := _folded(name)) in self._names]), None)
 
     def _xml(self, name: str) -> Element:
         content = self._archive.read_xml(name, may_have_doctype=True)

@@ -85,7 +85,7 @@ def decoded(raw: bytes, encoding: str = "utf-8", is_xml: bool = False) -> tuple[
 def _counted(raw: bytes, name: str) -> tuple[str, dict[str, int]]:
     page = _decode(raw, name).removeprefix("\ufeff")
     wrong = page.count("\ufffd")
-    if wrong > _MAX_WRONG * len(re.sub("<[^<>]*>|\\s+", "", page)):
+    if wrong and wrong > _MAX_WRONG * len(re.sub("<[^<>]*>|\\s+", "", page)):
         raise InputError(f"an HTML page that is not in its encoding, {name}; save it as UTF-8")
     return page, {"undecodable characters": wrong} if wrong else {}
 
@@ -183,7 +183,8 @@ def _decode(raw: bytes, name: str) -> str:
     """Text in an encoding by Python's name, as browsers decode it."""
     if (table := _table(name)) is not None:
         return codecs.charmap_decode(raw, "strict", table)[0]  # pyright: ignore[reportArgumentType]  # a text too
-    return raw.decode(name, _HANDLER).translate(_OTHERWISE.get(name, {}))
+    text = raw.decode(name, _HANDLER)
+    return text.translate(_OTHERWISE[name]) if name in _OTHERWISE else text
 
 
 @cache

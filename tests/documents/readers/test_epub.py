@@ -129,6 +129,13 @@ def test_a_name_in_the_other_form_of_unicode_is_found():
     assert read_epub(book).text == BOTH
 
 
+def test_names_that_differ_in_case_are_different_members():
+    book = book_of(
+        {"OEBPS/one.xhtml": ONE, "OEBPS/One.xhtml": TWO}, [("a", "one.xhtml", ""), ("b", "One.xhtml", "")], "ab"
+    )
+    assert read_epub(book).text == BOTH
+
+
 def damaged(book, name):
     """A book in which the bytes of a member are changed."""
     with zipfile.ZipFile(BytesIO(book)) as archive:
