@@ -52,6 +52,7 @@ ODT = archive("mimetype", "content.xml")
         ("report", DOCX, "docx"),
         ("a.docx", DOCX, "docx"),
         ("a.epub", EPUB, "epub"),
+        ("a.epub", archive("mimetype", "OEBPS/content.xml", "META-INF/container.xml"), "epub"),
         ("a.odt", ODT, "odt"),
         ("report", ODT, "odt"),
     ],
