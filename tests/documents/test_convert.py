@@ -1,7 +1,7 @@
 import os
 
 import pytest
-from support.documents import paragraph, tiny_docx, tiny_epub, tiny_pdf
+from support.documents import paragraph, tiny_docx, tiny_epub, tiny_odt, tiny_pdf
 from support.tiers import slow_but
 
 from qrag_jax.documents import convert as module
@@ -12,6 +12,7 @@ from qrag_jax.types import InputError
 FILES = {
     "pdf": tiny_pdf([["Text."]]),
     "docx": tiny_docx(paragraph("Text.")),
+    "odt": tiny_odt("<text:p>Text.</text:p>"),
     "epub": tiny_epub({"a.xhtml": "<p>Text.</p>"}),
     "html": b"<p>Text.</p>",
 }
