@@ -115,7 +115,10 @@ TABLES = {
     "a.vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\n<v Ada>Rye is\n\n00:02.000 --> 00:03.000\na grass.\n",
     "a.log": "Rye is a grass. Gräser.\n" * 9,
 }
-QUESTIONS += [Reader(f"document {name}", texts({name: content}), read_files) for name, content in TABLES.items()]
+QUESTIONS += [
+    Reader(f"document {name}", texts({name: content}), lambda folder, name=name: read_files(folder / name), cases=2_000)
+    for name, content in TABLES.items()
+]
 if is_installed():  # a process for each case
     QUESTIONS += [
         Reader(name.removeprefix("a.").upper(), texts({name: content}), read_files, cases=200)
