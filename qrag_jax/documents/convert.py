@@ -16,7 +16,7 @@ from qrag_jax.types import InputError
 
 _COMMAND = "from qrag_jax.documents.child import main; main()"
 _WALL_SECONDS = 120  # CPU time runs out first, unless the machine is very busy: the process waits for nothing
-_MAX_BYTES_HERE = 10**6  # of a file that is converted in this process
+_MAX_BYTES_HERE = 500_000  # of a file that is converted in this process
 _REASONS = {
     signal.SIGXCPU: "takes more than 30 seconds of CPU time to be read; split it",
     signal.SIGKILL: "takes more than 30 seconds of CPU time, or more memory than there is, to be read; split it",

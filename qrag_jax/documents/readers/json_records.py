@@ -14,7 +14,7 @@ from qrag_jax.documents.kinds import FileKind
 from qrag_jax.types import InputError
 
 _MAX_DEEP, _MAX_NAME, _NUM_PARENTS = 100, 100, 2  # levels; characters of a parent's name; parents that a line names
-_MAX_SHOWN = 10  # names in a message
+_MAX_SHOWN, _MAX_BAD = 10, 100  # names in a message; lines until a file is refused if most of them are not JSON
 _BASE64 = re.compile(r"(?:data:[^,]{0,100},)?[A-Za-z0-9+/=_-]{400,}")
 _BAD_LINES, _BASE64_VALUES = "lines that are not JSON", "base64 values"  # kinds of content that is left out
 _Path = tuple[str, ...]
@@ -65,8 +65,10 @@ def _add_lines(text: str, found: "_Text") -> None:
             num_good += 1
         except json.JSONDecodeError:
             num_bad += 1
-    if not num_good:
-        raise InputError("no line of it is JSON; correct it, or rename it to end in .txt")
+        if num_bad > _MAX_BAD and num_bad > num_good:
+            break
+    if num_bad > num_good:
+        raise InputError("most of its lines are not JSON; correct it, or rename it to end in .txt")
     if num_bad:
         found.missing[_BAD_LINES] = num_bad
 

@@ -17,6 +17,7 @@ from qrag_jax.types import InputError
 _HEAD = ("From", "To", "Cc", "Date")
 _TEXTS = ("text/plain", "text/html")
 _WITHOUT_TEXT = "HTML texts without words"  # a kind of content that is left out
+_MAX_HEADER = 20_000  # characters of a line of the head that are parsed, which takes quadratic time
 _MAX_DEEP = 20  # mails in mails
 _LEAST = 0.5  # of the words of the HTML: a plain text with fewer only says that the mail is HTML
 
@@ -47,6 +48,8 @@ def _texts(message: Message, options: ReadOptions, missing: dict[str, int], dept
 
 def _bodies(part: Message, options: ReadOptions, missing: dict[str, int], depth: int) -> Iterator[str]:
     """The texts of a part of a mail."""
+    if any(len(str(value)) > _MAX_HEADER for name, value in part.raw_items() if name.lower().startswith("content-")):
+        raise InputError(f"describes a part in more than {_MAX_HEADER:,} characters, so it is hostile; leave it out")
     kind = part.get_content_type()
     inner = part.get_payload()
     if kind == "message/rfc822" and isinstance(inner, list):
@@ -108,7 +111,7 @@ def _header(message: Message, name: str) -> str:
     value = next((value for found, value in message.raw_items() if found.lower() == name.lower()), "")
     value = _decoded(str(value).encode("ascii", "surrogateescape"), None, "utf-8")
     try:
-        value = str(make_header(decode_header(value)))
+        value = str(make_header(decode_header(value))) if len(value) <= _MAX_HEADER else value
     except (HeaderParseError, LookupError, UnicodeError, ValueError):
         pass  # as it is written
     return " ".join(value.split())

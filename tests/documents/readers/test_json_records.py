@@ -64,6 +64,7 @@ def test_what_is_no_text_is_counted():
     [
         (b'{"a": 1,}', "not JSON: .*line 1 column"),
         (b"no\nnope", "not JSON"),
+        (b"1\n" + b"{\n" * 200, "most of its lines are not JSON"),
         (b"[" * 200 + b"1" + b"]" * 200, "nested deeper than 100 levels"),
         (b"{}", "no text in its values"),
     ],
@@ -71,7 +72,7 @@ def test_what_is_no_text_is_counted():
 def test_what_is_not_json_is_refused(raw, message):
     with pytest.raises(InputError, match=message):
         read_json(raw)
-    with pytest.raises(InputError, match="no line of it is JSON"):
+    with pytest.raises(InputError, match="most of its lines are not JSON"):
         read_json(b"no\nnope", lines=True)
 
 

@@ -83,3 +83,10 @@ def test_what_is_no_mail_is_refused():
         read(b"Just some text.\n\nMore.")
     with pytest.raises(InputError, match="a mail without text"):
         read(b"Message-ID: <1@x>\n\n")
+
+
+def test_lines_of_the_head_that_take_long_are_not_parsed():
+    words = "=?utf-8?q?a?= " * 9_000
+    assert read(f"Subject: {words}\n\nHi.".encode()).text == f"# {words.strip()}\n\nHi."
+    with pytest.raises(InputError, match="describes a part in more than 20,000 characters"):
+        read(f"Subject: Hi\nContent-Type: text/plain{'; a=b' * 9_000}\n\nHi.".encode())
