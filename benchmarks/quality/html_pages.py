@@ -1,7 +1,7 @@
 """Does all text of a web page arrive? Words of the reader beside the words that a browser shows.
 
     python -m benchmarks.quality.html_pages PAGES                     # a folder of .html files
-    python -m benchmarks.quality.html_pages PAGES --engine markdownify --json OUT.json
+    python -m benchmarks.quality.html_pages PAGES --engines reader article inscriptis --json OUT.json
     python -m benchmarks.quality.html_pages TUNED OTHER --out benchmarks/quality/results/html_pages.md
 
 A page is one file, without its style sheets and pictures, as the reader gets it. Chromium shows it in a frame without
@@ -26,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from benchmarks.common import arguments, grid
 from qrag_jax.documents.converted import ReadOptions
@@ -33,6 +34,7 @@ from qrag_jax.documents.readers.html import read_html
 from qrag_jax.documents.readers.html_encoding import decoded
 from qrag_jax.types import InputError
 
+Row = dict[str, Any]
 MIN_WORDS = 30  # of a page
 AT_ONCE = 25  # pages in one browser, which ends after a while
 _WORD = re.compile(r"[^\W_]+")
@@ -149,7 +151,7 @@ def words(text: str) -> Counter[str]:
     return Counter(_WORD.findall(text.lower()))
 
 
-def measure(path: Path, truth: tuple[str, str], engine: str) -> dict[str, object]:
+def measure(path: Path, truth: tuple[str, str], engine: str) -> Row:
     """One row of the table."""
     raw = path.read_bytes()
     start = time.process_time()
@@ -169,7 +171,13 @@ def measure(path: Path, truth: tuple[str, str], engine: str) -> dict[str, object
     }  # fmt: skip
 
 
-def summary(rows: list[dict]) -> str:
+def measure_all(folder: Path, names: list[str], truth: dict[str, tuple[str, str]], engine: str) -> list[Row]:
+    """Rows of the pages of a folder."""
+    measure(folder / names[0], truth[names[0]], engine)  # imports
+    return [measure(folder / name, truth[name], engine) for name in names]
+
+
+def summary(rows: list[Row]) -> str:
     """Pages at the goal, means and speed."""
     good = sum(row["arrived"] >= 0.99 and row["extra"] <= 0.02 for row in rows)
     total = sum(row["words"] for row in rows)
@@ -181,7 +189,7 @@ def summary(rows: list[dict]) -> str:
     )
 
 
-def table(rows: list[dict]) -> list[str]:
+def table(rows: list[Row]) -> list[str]:
     """All pages, one a row."""
     heads = ["page", "words", "arrived", "extra", "navigation", "said"]
     return grid(heads, (
@@ -208,7 +216,9 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("folders", type=Path, nargs="+", metavar="PAGES")
     parser.add_argument("--browser", default="chromium")
-    parser.add_argument("--engine", choices=sorted(ENGINES), default="reader")
+    parser.add_argument(
+        "--engines", choices=sorted(ENGINES), nargs="+", default=["reader"], help="the first has tables"
+    )
     parser.add_argument("--json", type=Path, help="the rows, with examples of words")
     parser.add_argument("--out", type=Path, help="the tables")
     options = parser.parse_args()
@@ -216,10 +226,13 @@ def main() -> None:
     for folder in options.folders:
         truth = truth_of(folder, options.browser)
         names = [name for name, (_, content) in truth.items() if words(content).total() >= MIN_WORDS]
-        measure(folder / names[0], truth[names[0]], options.engine)  # imports
-        rows = [measure(folder / name, truth[name], options.engine) for name in names]
-        print(folder.name, options.engine, summary(rows))
-        lines += [f"## {folder.name}", "", summary(rows), "", *table(rows), ""]
+        lines += [f"## {folder.name}", ""]
+        measured = {engine: measure_all(folder, names, truth, engine) for engine in options.engines}
+        for engine, rows in measured.items():
+            print(folder.name, engine, summary(rows))
+            lines.append(f"- {engine}: {summary(rows)}")
+        rows = measured[options.engines[0]]
+        lines += ["", *table(rows), ""]
         all_rows += rows
     if options.json:
         options.json.write_text(json.dumps(all_rows, indent=1), encoding="utf-8")
