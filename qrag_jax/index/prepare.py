@@ -16,7 +16,7 @@ from jaxtyping import Bool
 
 from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.chunking.text.tables import context_of, join_context
+from qrag_jax.chunking.text.tables import context_of, searched_text
 from qrag_jax.chunking.tree.parent_vectors import Parents, fill_parents
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.documents.converted import ReadOptions
@@ -143,7 +143,7 @@ def keys_of(
     for node, is_parent in zip(nodes, holds.tolist(), strict=True):
         is_own = is_parent and reading != "alike"
         context = "" if plain else context_of(text, node.spans)
-        key = text_key(join_context(context, chunk_text(text, node.spans))) + _OF_PARENT * is_own
+        key = text_key(searched_text(context, chunk_text(text, node.spans))) + _OF_PARENT * is_own
         keys.append(None if is_own and reading == "never" else key)
     return keys
 
@@ -181,7 +181,7 @@ class _Read:
         for node, key in zip(self.cut.nodes, self.keys, strict=True):
             if key is not None:
                 context = context_of(text, node.spans)
-                full = join_context(context, chunk_text(text, node.spans))
+                full = searched_text(context, chunk_text(text, node.spans))
                 found.append(_Text(full, key, count(readable(full)) if context else node.num_tokens))
         return found
 

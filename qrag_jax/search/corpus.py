@@ -15,7 +15,7 @@ import numpy as np
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.text.chunks import chunk_text, make_chunk
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.chunking.text.tables import context_of, join_context
+from qrag_jax.chunking.text.tables import context_of, searched_text
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.names import STORES, StoreName
 from qrag_jax.search.bm25 import Bm25Index
@@ -98,13 +98,13 @@ class Corpus:
 
     @cached_property
     def contexts(self) -> tuple[str, ...]:
-        """The context of every node (`tables.context_of`), mostly empty: the head of the table in which it begins."""
+        """The context of every node (`tables.context_of`), mostly empty: for one that begins in a table, its head."""
         return tuple(context_of(self.by_id[node.document_id].text, node.spans) for node in self.nodes)
 
     @cached_property
     def full_texts(self) -> tuple[str, ...]:
-        """The text of every node after its context, as it is embedded and searched."""
-        return tuple(map(join_context, self.contexts, self.texts))
+        """The text of every node with its context, as it is embedded and searched."""
+        return tuple(map(searched_text, self.contexts, self.texts))
 
     @cached_property
     def num_tokens(self) -> np.ndarray:

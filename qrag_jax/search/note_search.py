@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.chunking.text.tables import join_context
+from qrag_jax.chunking.text.tables import searched_text
 from qrag_jax.names import NOTE_MODES, NoteMode, RetrieverName
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_question, embed_texts
@@ -185,7 +185,7 @@ class NotedCorpus:
         spans = self.corpus.nodes[node].spans
         notes = [self.notes[place] for place in places]
         placed = [(offset_in_chunk(spans, note.evidence[1] - 1), note.text) for note in notes]
-        return join_context(self.corpus.contexts[node], insert_notes(self.corpus.texts[node], placed))
+        return searched_text(self.corpus.contexts[node], insert_notes(self.corpus.texts[node], placed))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ import numpy as np
 from qrag_jax.chunking.text.blocks import block_units, find_blocks, is_mark
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.text.tables import cut_at_rows
 from qrag_jax.documents.read import CONVERTED, page_label_of, page_of
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.context.pack import Passage, line_of
@@ -85,7 +86,7 @@ def score_sentences(
 def passage_sentences(document: Document, spans: Sequence[Span], *, headings: bool = False) -> list[Span]:
     """The sentences, list items, table rows and lines of code of a passage, in order.
 
-    Headings and other blocks that say nothing alone are left out, unless there is nothing else.
+    Headings, heads of tables and other blocks that say nothing alone are left out, unless there is nothing else.
 
     Args:
         document: of the passage.
@@ -97,7 +98,10 @@ def passage_sentences(document: Document, spans: Sequence[Span], *, headings: bo
     """
     said: list[Span] = []
     rest: list[Span] = []
-    for begin, stop in spans:
+    for (begin, stop), row in (part for span in spans for part in cut_at_rows(document.text, span)):
+        if row is not None:
+            (said if row else rest).append((begin, stop))
+            continue
         text = document.text[begin:stop]
         for block in find_blocks(text):
             says_nothing = block.kind in _NO_ANSWERS or is_mark(text, block)

@@ -30,14 +30,16 @@ def make_recursive(config: RecursiveConfig, count: CountTokens, split: SplitSent
     The text is cut at blank lines. Neighbouring paragraphs fill a chunk while they fit together. A paragraph that is
     too long is cut into lines, which fill separate chunks in the same way; a line that is too long is cut into
     sentences, and a sentence into words. So a chunk never mixes a part of a paragraph with text outside it, and the
-    same is true for lines and sentences. Every word is in one chunk.
+    same is true for lines and sentences. Every word is in one chunk. A table and the heading directly above it are one
+    paragraph; a row of it counts as a line.
     """
     check_fields(config, "recursive", positive=("num_tokens",))
     num_tokens = config.num_tokens or DEFAULT_NUM_TOKENS
     cuts: tuple[Cut, ...] = (_cut_lines, cut_sentences(split), cut_words)
 
     def recursive(text: SentenceText) -> list[Group]:
-        paragraphs = list(_between(BLANK_LINE, text.text, (0, len(text.text))))
+        pieces = list(_between(BLANK_LINE, text.text, (0, len(text.text))))
+        paragraphs = join_in_rows(text.text, pieces, titles=True)
         return [Group(spans) for spans in pack_spans(text.text, paragraphs, num_tokens, count, cuts)]
 
     return recursive

@@ -73,7 +73,7 @@ def find_blocks(text: str) -> list[Block]:
     front = end_of_front_matter(text, starts)
     blocks = _block(text, starts, "front_matter", 0, front, [])
     done = front
-    for tokens in _top_level(_parse(text, starts[front])):
+    for tokens in _top_level(parse_blocks(text, starts[front])):
         first, last = (front + line for line in tokens[0].map or (0, 0))
         blocks += _block(text, starts, "definitions", done, first, [])
         blocks += _block(text, starts, _KINDS.get(tokens[0].type, "paragraph"), first, last, tokens, front)
@@ -201,11 +201,12 @@ def _read_line_too_deep(state: StateBlock, start: int, end: int, silent: bool) -
     return True
 
 
-def _parse(text: str, start: int) -> list[Token]:
+def parse_blocks(text: str, start: int, *without: str) -> list[Token]:
+    """The tokens of a text from a character on; their lines count from there. For `without`, see `block_parser`."""
     source = text[start:]
     if source.startswith(BYTE_ORDER_MARK):
         source = " " + source[1:]  # otherwise "# Title" after it would not be a heading
-    return block_parser().parse(source)
+    return block_parser(*without).parse(source)
 
 
 def _top_level(tokens: Sequence[Token]) -> Iterator[list[Token]]:

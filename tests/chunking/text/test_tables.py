@@ -10,7 +10,14 @@ from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.strategies.fixed import FixedConfig
 from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.chunking.text.tables import context_of, find_tables, join_context, join_in_rows, make_row_splitter
+from qrag_jax.chunking.text.tables import (
+    context_of,
+    find_tables,
+    join_context,
+    join_in_rows,
+    make_row_splitter,
+    searched_text,
+)
 from qrag_jax.names import CHUNKERS
 from qrag_jax.types import Document
 
@@ -24,6 +31,8 @@ HEAD = "| Berth | Fee. In euros | Note |"
 ROWS = [f"| B{n} | {100 + n}.50 | Ask Dr. Hale. He knows. |" for n in range(1, 41)]
 BARE_ROWS = [f"M{n} | {n} kW | {'long ' * (n % 7)}hours" for n in range(30)]
 BARE_HEAD = "Model | Power | Use"
+FEES_HEAD = f"{HEAD}\n|---|--:|:--|"
+BARE_ROWS_READ = [row.strip() for row in BARE_ROWS]
 TEXT = "\n".join(
     [
         "# Harbour\n\nThe harbour has forty berths. All are let by the year.\n\n## Fees of *berths*\n",
@@ -42,20 +51,63 @@ def span_of(line):
 
 def test_the_tables_of_a_text():
     fees, motors = find_tables(TEXT)
-    assert [TEXT[slice(*row)] for row in fees.rows] == [f"{HEAD}\n|---|--:|:--|", *ROWS]
-    assert (fees.context, motors.context) == (f"Fees of *berths*\n{HEAD}", f"Motors\n{BARE_HEAD}")
-    assert find_tables("a | b\n\nno table") == find_tables("| a |\n|---|\n") == find_tables("") == ()
-    (windows,) = find_tables("| a | b |\r\n|---|---|\r\n| c | d |\r\n")
-    assert windows.context == "| a | b |" and len(windows.rows) == 2
+    assert [TEXT[slice(*row)] for row in fees.rows] == [FEES_HEAD, *ROWS]
+    assert [TEXT[slice(*row)] for row in motors.rows] == [f"{BARE_HEAD}\n--- | --- | ---", *BARE_ROWS_READ]
+    assert [TEXT[table.top :][:9] for table in (fees, motors)] == ["## Fees o", "## Motors"]
+    assert (fees.titles, fees.head) == (("Fees of *berths*", "These are the fees:"), HEAD)
+    assert (motors.titles, motors.head) == (("Motors",), BARE_HEAD)
 
 
-def test_a_chunk_has_a_context_if_it_begins_after_the_head_of_a_table():
-    assert context_of(TEXT, [span_of(ROWS[3])]) == f"Fees of *berths*\n{HEAD}"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a | b\n\nno table",
+        "| a |\n|---|\n",
+        "| a | b |\n|---|\n| c | d |",
+        "a\n---\n| b |",
+        "```\n|a|\n|-|\n|b|\n```",
+    ],
+)
+def test_what_is_no_table(text):
+    assert find_tables(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "head", "titles"),
+    [
+        ("| a | b |\r\n|---|---|\r\n| c | d |\r\n", "| a | b |", ()),
+        ("- item\n\n  | a | b |\n  |:-:|---|\n  | c | d |\n", "| a | b |", ()),
+        ("# T\n\n> | a | b |\n> |---|---|\n> | c | d |\n", "| a | b |", ("T",)),
+        ("# T\n\n" + "Long. " * 50 + "\n\na | b\n--|--\nc | d", "a | b", ("T",)),
+        ("---\nk: v\n---\n\nCap\n\n| a |\n|---|\n| c |", "| a |", ("Cap",)),
+        ("| a \\| b | c |\n|---|---|\n| d | e |\n\n| x |", "| a \\| b | c |", ()),
+    ],
+)
+def test_tables_of_any_form(text, head, titles):
+    (table,) = find_tables(text)
+    assert (table.head, table.titles, len(table.rows)) == (head, titles, 2)
+    assert text[slice(*table.rows[1])].strip("> |").split(" ")[0] in ("c", "d")
+    assert text[table.rows[0][0] :].startswith(head)
+
+
+def test_each_of_two_tables_has_its_own_titles():
+    text = "# One\n\nFirst\n\n| a |\n|---|\n| b |\n\n| c |\n|---|\n| d |\n\nText.\n\n# Two\n\n| e |\n|---|\n| f |"
+    assert [table.titles for table in find_tables(text)] == [("One", "First"), ("One",), ("Two",)]
+
+
+def test_a_chunk_has_what_it_lacks_of_titles_and_head_as_context():
+    whole = f"Fees of *berths*\nThese are the fees:\n{HEAD}"
     start, end = span_of(ROWS[3])
-    assert context_of(TEXT, [(start + 5, end), span_of("Late payers")]) == f"Fees of *berths*\n{HEAD}"
-    for line in (HEAD, "These are", "Late payers", "## Motors", "| code"):
+    assert context_of(TEXT, [(start, end)]) == whole
+    assert context_of(TEXT, [(start + 5, end), span_of("Late payers")]) == whole
+    assert context_of(TEXT, [span_of(HEAD)]) == "Fees of *berths*\nThese are the fees:"
+    assert context_of(TEXT, [span_of("|---|--:|:--|")]) == whole
+    for line in ("## Fees", "These are", "Late payers", "## Motors", "| code"):
         assert context_of(TEXT, [span_of(line)]) == ""
-    assert join_context("", "text") == "text" and join_context("head", "text") == "head\ntext"
+    assert join_context("", "text") == searched_text("", "text") == "text"
+    assert join_context("head", "text") == searched_text("head", "text") == "head\ntext"
+    assert searched_text("a long head", "text") == "text\na long head"
 
 
 def test_a_long_head_is_cut_between_cells():
@@ -68,7 +120,7 @@ def test_a_long_head_is_cut_between_cells():
 def test_the_sentences_of_a_table_are_its_rows():
     split = make_row_splitter(split_sentences)
     found = [TEXT[slice(*span)] for span in split(TEXT)]
-    assert set(ROWS) | set(BARE_ROWS) <= set(found) and f"{HEAD}\n|---|--:|:--|" in found
+    assert {*ROWS, *BARE_ROWS_READ, FEES_HEAD} <= set(found)
     assert "Late payers pay twice." in found
     assert split("One. Two.") == split_sentences("One. Two.")
 
@@ -79,6 +131,7 @@ def test_spans_in_a_row_are_joined():
     assert [text[slice(*span)] for span in join_in_rows(text, parts)] == [
         "a", "| a | b |\n|---|---|", "| c\u2028d | e |", "| f | g |", "b", "c",
     ]  # fmt: skip
+    assert text[slice(*join_in_rows(text, parts, titles=True)[0])] == "a\n\n| a | b |\n|---|---|"
 
 
 @pytest.mark.parametrize("strategy", CHUNKERS.names)
@@ -87,12 +140,12 @@ def test_rows_are_never_cut_where_they_fit(strategy, max_tokens):
     chunks = make_chunker(ChunkConfig(strategy, max_tokens), count, embed_by_hash)(document := Document("a", TEXT))
     check_chunks(document, chunks, count, max_tokens)
     spans = [span for chunk in chunks for span in chunk.spans]
-    for row in [*ROWS, *BARE_ROWS]:
+    for row in [*ROWS, *BARE_ROWS_READ]:
         start, end = span_of(row)
         assert any(first <= start and end <= last for first, last in spans), row
     for chunk in chunks:
         context = context_of(TEXT, chunk.spans)
-        if context and TEXT[slice(*chunk.spans[0])].count("\n"):
+        if HEAD in context and TEXT[slice(*chunk.spans[0])].count("\n"):
             both = count(join_context(context, chunk_text(TEXT, chunk.spans)))
             assert both <= max_tokens + max(0, count(context) - max_tokens // 2)
 
