@@ -305,9 +305,12 @@ def main() -> None:
         "",
         *grid(heads, [*lines, ["all", "", *map(str, totals)]]),
         "",
+        "Before rows stayed whole and chunks had the head of their table as context (commit 6bf53b42), 15 of the",
+        "questions found their row in the file alone and 16 in all files together, 3 of each with its head.",
+        "",
         *about_lines(about("jax")),
     ]
-    text = "\n".join(report)
+    text = "\n".join(report).rstrip() + "\n"
     args.out.write_text(text)
     print(text)
 

@@ -358,7 +358,7 @@ def test_rows_of_tables_that_an_older_version_embedded_without_their_head_are_em
         update("i", notes)
     assert make_single_step("bm25")("fee", load_index("i"), 1).ids.tolist()  # it is searched as it is
     changes = update("i", notes)
-    assert (changes.num_read, changes.num_embedded) == (4, 1)  # the row; vectors of all other texts are known
+    assert (changes.num_read, changes.num_embedded) == (4, 3)  # lines of the table; vectors of other texts are known
     check_equal(load_index("i"), fresh_corpus(notes))
     assert update("i", notes).num_read == 0
 
