@@ -64,6 +64,15 @@ class Encoder(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsWords(Protocol):
+    """An encoder that tells which texts it does not know."""
+
+    def unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
+        """The share of each text that the vocabulary does not know, from 0 to 1; float64 [n]."""
+        ...
+
+
 @dataclass(frozen=True)
 class Document:
     """A text with a stable id; `metadata` has what a reader knows about it (title, path, ...)."""

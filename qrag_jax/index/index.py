@@ -7,6 +7,7 @@ with open_index("notes/") as index:                               # or an index 
 """
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,14 +39,14 @@ from qrag_jax.search.answer import (
 from qrag_jax.search.context.auto_merge import MergeRules
 from qrag_jax.search.context.pack import Budget, Context
 from qrag_jax.search.copies import rank_distinct
-from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.corpus import Corpus, are_unknown
 from qrag_jax.search.hits import make_hits
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
 from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.search.levels.llm_planner import PlansReading
 from qrag_jax.search.levels.planners import Planned, Planner, rank_levels
 from qrag_jax.search.note_search import make_noted_retrieve
-from qrag_jax.types import Cost, Document, Hit, Note, TextGenerator, UsageError
+from qrag_jax.types import Arg, Cost, Document, Embed, Hit, InputWarning, Note, TextGenerator, UsageError
 
 if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 _NUM_AROUND = 2  # sentences added on either side of each pick of a run
 _MAX_VIEWS = 4
+_MULTILINGUAL = "intfloat/multilingual-e5-small"
 
 
 def open_index(
@@ -108,6 +110,7 @@ class Index:
         self._source: StoredSource | MemorySource | None = source
         self._retriever, self._given, self._show = retriever, encoder, show
         self._generators: dict[str, TextGenerator] = {}
+        self._warned: set[tuple[str, str]] = set()
         self._seconds = {} if seconds is None else seconds  # spent before the next question
         self.reload()
 
@@ -360,6 +363,8 @@ class Index:
     ) -> tuple[Ranked, Planned | None]:
         """The best nodes, and the choice of a planner of levels."""
         name, mode = cast(RetrieverName, options.retriever), self._mode(options)
+        if not options.is_run and name != "bm25" and method.embed is not None:
+            self._warn_of_unknown(question, view.corpus, method.embed, name)
         if planner is not None:
             assert method.embed is not None  # check_options refuses levels without an encoder
             weight, heads = WORDS_WEIGHT if name == "hybrid" else 0.0, view.heads if options.levels == "llm" else ()
@@ -372,6 +377,21 @@ class Index:
         if options.is_run:
             return retrieve(question, view.corpus, options.top_k), None
         return rank_distinct(retrieve, question, view.corpus, options.top_k), None
+
+    def _warn_of_unknown(self, question: str, corpus: Corpus, embed: Embed, name: str) -> None:
+        """Warns once of a question and once of passages in words that the encoder does not know."""
+        num_unknown = int(corpus.unknown_leaves(embed).sum())
+        passages = f"{num_unknown:,} of {len(corpus.leaves):,} passages" if num_unknown else ""
+        by_words: tuple[str | Arg, ...] = ("only words are compared",)
+        if name != "hybrid":
+            by_words = ("their vectors say little, so compare words too (", Arg("retriever", "hybrid"), ")")
+        model = Arg("encoder", _MULTILINGUAL)
+        for what in ("the question" if are_unknown(embed, [question])[0] else "", passages):
+            if what and (what, name) not in self._warned:
+                self._warned.add((what, name))
+                reason = f"the encoder does not know most words of {what}: "
+                remedy = ("; for its language, embed with a multilingual encoder (", model, ")")
+                warnings.warn(InputWarning((reason, *by_words, *remedy)), stacklevel=4)
 
     def _budget(
         self,

@@ -20,12 +20,15 @@ from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.names import STORES, StoreName
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.dense import FindNearest
-from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, Encoder, InputError, Span
+from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, Encoder, InputError, KnowsWords, Span
 from qrag_jax.unit_rows import are_unit, checked_vectors, unit_rows
 
 ChunkDocument = Callable[[Document], Sequence[Chunk]]
 ReportProgress = Callable[[int, int], None]  # (done, of)
 
+_UNKNOWN_SHARE = 0.3  # chosen in 24 scripts: benchmarks/search/results/scripts.md
+_LEAST_BYTES = 1.25  # a character, of texts that may be unknown
+_NUM_LOOKED_AT = 300  # characters of a leaf
 _UNIT_SLACK = 1e-5  # tolerance for a length of 1 in float32
 
 
@@ -139,6 +142,17 @@ class Corpus:
     def find_nearest(self) -> FindNearest:
         """Finds the leaves whose vectors are nearest to questions, with the store of the corpus."""
         return STORES.load(self.made_by.store)(self.unit_vectors)
+
+    def unknown_leaves(self, embed: Embed) -> np.ndarray:
+        """bool [leaves], True for those in words that the encoder does not know; looked up once and kept.
+
+        Args:
+            embed: the encoder of the vectors.
+        """
+        if "_unknown" not in self.__dict__:
+            texts = [self.texts[node][:_NUM_LOOKED_AT] for node in self.leaves.tolist()]
+            self.__dict__["_unknown"] = are_unknown(embed, texts)
+        return self.__dict__["_unknown"]
 
     @cached_property
     def by_chunk(self) -> dict[str, int]:
@@ -319,6 +333,19 @@ def asked_vector(vector: np.ndarray, dim: int) -> np.ndarray:
     if not np.isfinite(vector).all():
         raise InputError("question: its vector has a component that is not finite; fix the encoder")
     return unit_rows(vector[None].astype(np.float32))[0]
+
+
+def are_unknown(embed: Embed, texts: Sequence[str]) -> np.ndarray:
+    """bool [n], True for texts mostly in words that the encoder does not know, so that their vectors are noise.
+
+    False for an encoder that does not tell (`types.KnowsWords`), and for text that is mostly ASCII.
+    """
+    unknown = np.zeros(len(texts), bool)
+    # A character outside ASCII has two bytes or more.
+    asked = [number for number, text in enumerate(texts) if len(readable(text).encode()) > len(text) * _LEAST_BYTES]
+    if isinstance(embed, KnowsWords) and asked:
+        unknown[asked] = embed.unknown_shares([readable(texts[number]) for number in asked]) > _UNKNOWN_SHARE
+    return unknown
 
 
 def check_fingerprint(corpus: Corpus, fingerprint: str, what: str) -> None:

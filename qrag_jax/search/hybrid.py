@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.bm25 import Bm25Index
-from qrag_jax.search.corpus import Corpus, embed_question
+from qrag_jax.search.corpus import Corpus, are_unknown, embed_question
 from qrag_jax.search.dense import rounded
 from qrag_jax.types import Embed, Note, UsageError
 
@@ -104,6 +104,9 @@ def rank_hybrid(
 ) -> Ranked:
     """Ranks the leaves by vectors and words together; ties in the order of the corpus.
 
+    Vectors of text in words that the encoder does not know are noise. So a question in such words is ranked by words
+    alone (ties by vectors), and such a leaf has the lowest of all cosines.
+
         score(c) = (1 - weight) * cosine(q, c) + weight * bm25(q, c) / bound(q)
 
     This is a convex combination of scores, each divided by an upper bound. Unlike fusion of ranks, it uses how much
@@ -128,8 +131,22 @@ def rank_hybrid(
     near = rank_dense(question, corpus, embed)
     scores = np.zeros(len(corpus))
     scores[near.ids] = near.scores
-    found = _by_score(fused_with_words(scores[corpus.leaves], corpus.words, question, weight))
-    return Ranked(corpus.leaves[found.ids], found.scores).first(top_k)
+    own = known_scores(scores[corpus.leaves], corpus, embed)
+    by_words = words_weight(question, embed, weight)
+    found = fused_with_words(own, corpus.words, question, by_words)
+    order = np.lexsort((-own if by_words != weight else np.zeros(len(own)), -found))
+    return Ranked(corpus.leaves[order], found[order]).first(top_k)
+
+
+def words_weight(question: str, embed: Embed, weight: float) -> float:
+    """The weight of the words of a question: 1 if the encoder does not know them, else as given; 0 stays 0."""
+    return 1.0 if weight and are_unknown(embed, [question])[0] else weight
+
+
+def known_scores(scores: Float[np.ndarray, " leaves"], corpus: Corpus, embed: Embed) -> Float[np.ndarray, " leaves"]:
+    """Scores of the leaves by vectors; leaves in words that the encoder does not know get the lowest of all."""
+    unknown = corpus.unknown_leaves(embed)
+    return np.where(unknown, scores.min(), scores) if unknown.any() else scores
 
 
 def fused_with_words(

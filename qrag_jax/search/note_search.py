@@ -31,7 +31,16 @@ from qrag_jax.names import NOTE_MODES, NoteMode, RetrieverName
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_question, embed_texts
 from qrag_jax.search.dense import cosine_scores, top_in_order
-from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked, Retrieve, check_top_k, fused_with_words, rank_words
+from qrag_jax.search.hybrid import (
+    WORDS_WEIGHT,
+    Ranked,
+    Retrieve,
+    check_top_k,
+    fused_with_words,
+    known_scores,
+    rank_words,
+    words_weight,
+)
 from qrag_jax.search.note_texts import check_note, fitting_notes, insert_notes, offset_in_chunk
 from qrag_jax.types import CountTokens, Embed, Encoder, InputError, Note, UsageError, check_fields
 from qrag_jax.unit_rows import unit_rows
@@ -292,7 +301,9 @@ def rank_noted(
     scores, telling = _mode_scores(question, asked, own, noted, embed, config, top)
     by_words = bool(config.words_weight) and config.mode != "none"
     if config.words_weight:
-        scores = fused_with_words(scores, noted.words if by_words else corpus.words, question, config.words_weight)
+        weight = words_weight(question, embed, config.words_weight)
+        scores = known_scores(scores, corpus, embed)
+        scores = fused_with_words(scores, noted.words if by_words else corpus.words, question, weight)
     # A capped note lifts a chunk as high as the chunk it comes from. That one comes first, because it has the text.
     order = top_in_order(scores, len(scores) if top_k is None or config.mode == "walk" else top_k, then=own)
     if config.mode == "walk":

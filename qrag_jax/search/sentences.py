@@ -24,7 +24,7 @@ from qrag_jax.documents.read import CONVERTED, page_label_of, page_of
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.context.pack import Passage, line_of
 from qrag_jax.search.corpus import embed_texts
-from qrag_jax.search.hybrid import WORDS_WEIGHT, fused_with_words
+from qrag_jax.search.hybrid import WORDS_WEIGHT, fused_with_words, words_weight
 from qrag_jax.types import Chunk, Document, Embed, Place, Sentence, Span
 from qrag_jax.unit_rows import unit_rows
 
@@ -78,7 +78,9 @@ def score_sentences(
     if not numbers:
         return []
     texts = [readable(documents[name].text[slice(*span)]) for name, span in numbers]
-    near, weight = (np.zeros(len(texts)), 1.0) if embed is None else (_cosines(question, texts, embed), WORDS_WEIGHT)
+    near, weight = np.zeros(len(texts)), 1.0
+    if embed is not None:
+        near, weight = _cosines(question, texts, embed), words_weight(question, embed, WORDS_WEIGHT)
     scores = fused_with_words(near, Bm25Index(texts), question, weight).tolist()
     return [{place[1]: scores[numbers[place]] for place in some} for some in places]
 

@@ -163,8 +163,12 @@ class TextEmbedder:
         return vectors, offsets
 
     def count_tokens(self, text: str) -> int:
-        """Number of tokens of a text, special tokens not counted. Satisfies `types.CountTokens`."""
+        """Number of tokens of a text, as `TextTokenizer.count`. Satisfies `types.CountTokens`."""
         return self._tokenizer.count(text)
+
+    def unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
+        """Shares of texts that the vocabulary does not know, float64 [n]. Satisfies `types.KnowsWords`."""
+        return self._tokenizer.unknown_shares(texts)
 
     def _run(self, function: Callable, table: TokenTable) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields (rows, results) block by block; one block is computed while the last one is copied."""

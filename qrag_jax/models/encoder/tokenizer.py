@@ -8,13 +8,16 @@ A row is `[CLS] text [SEP]`. RoBERTa, XLM-RoBERTa and MPNet call these two <s> a
 `SpecialTokens` names the tokens that begin, end and pad a row, and the one for unknown words.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from qrag_jax.chunking.text.proper_names import UNSPACED
 from qrag_jax.files.reading import read_text_limited
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, check_ids, named_faults
@@ -84,6 +87,9 @@ def _usual_cls(tokenizer: Tokenizer, source: str) -> str:
 
 
 _NUM_SHOWN = 60
+_CHARS_PER_TOKEN = 4  # of English
+_BLANK, _KNOWN, _SPELLED = range(3)
+_WHOLE = re.compile(f"[{UNSPACED}]")  # characters that are words
 
 
 @dataclass(frozen=True)
@@ -224,8 +230,36 @@ class TextTokenizer:
         return np.asarray(encoding.ids, np.int32), np.asarray(encoding.offsets, np.int64).reshape(-1, 2)
 
     def count(self, text: str) -> int:
-        """Number of tokens of a text, special tokens not counted."""
-        return len(self._encode_batch([text], offsets=False)[0].ids)
+        """Number of tokens of a text, special tokens not counted; outside ASCII an unknown one counts by characters.
+
+        WordPiece reads a word that it cannot spell as one token, whatever its length, so text in a language without
+        vocabulary would seem to have almost no tokens. It counts one for every 4 characters instead.
+        """
+        ids = self._encode_batch([text], offsets=False)[0].ids
+        if text.isascii() or self.unknown_id not in ids:
+            return len(ids)
+        found, offsets = self.offsets(text)
+        chars = np.diff(offsets[found == self.unknown_id], axis=1)
+        return len(found) + int((np.maximum(1, -(-chars // _CHARS_PER_TOKEN)) - 1).sum())
+
+    def unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
+        """The share of each text that the vocabulary does not know: 0 knows all, 1 nothing; float64 [n].
+
+        Unknown are characters of unknown tokens, and those that a word is spelled with one by one, because the letters
+        of a script alone have no meaning. ASCII text is always known, and so are single characters of scripts without
+        spaces. White space and ASCII punctuation do not count.
+        """
+        shares = np.zeros(len(texts))
+        asked = [number for number, text in enumerate(texts) if not text.isascii()]
+        for number, encoding in zip(asked, self._encode_batch([texts[i] for i in asked], offsets=True), strict=True):
+            kinds = np.array([_kind(letter) for letter in texts[number]])
+            ids, offsets = np.asarray(encoding.ids), np.asarray(encoding.offsets, np.int64).reshape(-1, 2)
+            alone = np.bincount(offsets[:, 0][np.diff(offsets)[:, 0] == 1], minlength=len(kinds)) > 0
+            unknown = (kinds == _SPELLED) & alone
+            for start, end in offsets[ids == self.unknown_id]:
+                unknown[start:end] = kinds[start:end] != _BLANK
+            shares[number] = unknown.sum() / max(1, (kinds != _BLANK).sum())
+        return shares
 
     def _encode_batch(self, texts: Sequence[object], offsets: bool) -> list:
         if isinstance(texts, str):
@@ -261,6 +295,14 @@ def train_word_level(texts: Iterable[str], vocab_size: int = 30_000, min_count: 
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in (CLS, SEP)],
     )
     return TextTokenizer(tokenizer)
+
+
+@lru_cache(maxsize=1 << 14)
+def _kind(letter: str) -> int:
+    """What a character tells of a vocabulary: nothing, or whether a word may be spelled with it."""
+    if letter.isspace() or (letter.isascii() and not letter.isalnum()):
+        return _BLANK
+    return _KNOWN if letter.isascii() or _WHOLE.match(letter) else _SPELLED
 
 
 def _too_long(name: str, text: str, num_tokens: int, window: int) -> str:

@@ -39,7 +39,7 @@ from jaxtyping import Float, Int
 from qrag_jax.chunking.tree.level_ranges import LevelRange, format_levels, parse_levels
 from qrag_jax.names import FEATURES, FeaturesName
 from qrag_jax.search.corpus import check_fingerprint, embed_texts
-from qrag_jax.search.hybrid import Ranked
+from qrag_jax.search.hybrid import Ranked, words_weight
 from qrag_jax.search.levels.level_context import LevelRanked
 from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.search.levels.llm_planner import PlansReading
@@ -174,7 +174,7 @@ def rank_levels(
         check_fingerprint(index.corpus, embed.fingerprint, "the question")
     (levels,) = planner([question], heads)
     vector = embed_texts(embed, [question])[0]
-    ranked = index.rank(question, vector, levels, top_k, weight=weight)
+    ranked = index.rank(question, vector, levels, top_k, weight=words_weight(question, embed, weight))
     planned = Planned(levels, index.num_vectors(levels), index.built_tokens(levels))
     return LevelRanked(ranked.ids, ranked.scores, index.leaf_scores(vector)), planned
 

@@ -1,0 +1,91 @@
+"""Text in words that the encoder does not know: counted by characters, ranked by words, and said."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from qrag_jax.index.index import open_index
+from qrag_jax.models.encoder.sources import find_folder
+from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.search.corpus import Corpus, embed_corpus
+from qrag_jax.search.hybrid import rank_dense, rank_hybrid
+from qrag_jax.types import Chunk, Document, InputWarning
+
+GEORGIAN = "ძველი შუქურის მცველს აქვს გასაღები"
+TEXTS = ["ბორანი კვირას ისვენებს.", GEORGIAN, "The keeper has the key.", "The ferry rests."]
+
+
+class Knows:
+    """An encoder of three numbers that knows ASCII only and finds the first text nearest to everything."""
+
+    def __call__(self, texts, progress=None):
+        rows = [[1.0, 0.1 * (text != TEXTS[0]), 0.1 * ("key" in text)] for text in texts]
+        return np.array(rows, np.float32).reshape(-1, 3)
+
+    def unknown_shares(self, texts):
+        return np.array([float(not text.isascii()) for text in texts])
+
+
+@pytest.fixture
+def corpus():
+    documents = tuple(Document(str(i), text) for i, text in enumerate(TEXTS))
+    nodes = tuple(Chunk(str(i), str(i), ((0, len(text)),), 1, 1) for i, text in enumerate(TEXTS))
+    return embed_corpus(Corpus(documents, nodes), Knows())
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return TextTokenizer.from_file(find_folder("minilm") / "tokenizer.json")
+
+
+def test_a_question_in_unknown_words_is_ranked_by_words_alone(corpus):
+    found = rank_hybrid("სად არის გასაღები?", corpus, Knows())
+    assert found.ids[0] == 1 and found.scores[0] > found.scores[1] == 0
+    assert sorted(found.ids.tolist()) == [0, 1, 2, 3]
+
+
+def test_a_passage_in_unknown_words_does_not_outrank_by_its_vector(corpus):
+    question = "Who opens it?"
+    assert rank_dense(question, corpus, Knows()).ids[0] == 1
+    assert rank_hybrid(question, corpus, Knows()).ids[0] == 3
+    assert rank_hybrid("Who has გასაღები?", corpus, Knows()).ids[0] in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("The keeper has the key.", 6),
+        ("a" * 150, 1),  # ASCII counts as it is read
+        ("გასაღები", 2),
+        ("მ" * 43_000, 10_750),
+        ("谁有钥匙", 4),
+        ("🔑 key", 2),
+    ],
+)
+def test_unknown_tokens_count_by_characters(tokenizer, text, tokens):
+    assert tokenizer.count(text) == tokens
+
+
+def test_shares_of_unknown_words(tokenizer):
+    texts = ["Who has the key?", GEORGIAN, "", "🔑🔑", f"The key ({GEORGIAN}) is there and everybody knows where it is"]
+    known, unknown, empty, emoji, half = tokenizer.unknown_shares(texts)
+    assert known == empty == 0 and unknown == emoji == 1 and 0.3 < half < 0.6
+    assert tokenizer.unknown_shares(["Кто взял ключ от маяка?"])[0] > 0.5  # letter by letter
+    assert tokenizer.unknown_shares(["Wer hat den Schlüssel, café, naïve?"])[0] == 0
+
+
+def test_it_is_said_once_with_a_remedy(corpus):
+    index = open_index([Document("g.txt", GEORGIAN), Document("f.txt", TEXTS[0])])
+    with pytest.warns(InputWarning) as told:
+        assert index.search("სად არის გასაღები?", 2)[0].place.document == "g.txt"
+    assert [str(one.message)[:60] for one in told] == [
+        "the encoder does not know most words of the question: only w",
+        "the encoder does not know most words of 2 of 2 passages: onl",
+    ]
+    assert all("multilingual" in str(one.message) for one in told)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        index.search("სად არის გასაღები?", 2)
+    with pytest.warns(InputWarning, match="2 of 2 passages: their vectors say little.*retriever.*hybrid"):
+        index.search("Who has the key?", 1, retriever="dense")
