@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from qrag_jax.chunking.text.proper_names import UNSPACED
 from qrag_jax.files.reading import read_text_limited
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, check_ids, named_faults
@@ -89,7 +88,7 @@ def _usual_cls(tokenizer: Tokenizer, source: str) -> str:
 _NUM_SHOWN = 60
 _CHARS_PER_TOKEN = 4  # of English
 _BLANK, _KNOWN, _SPELLED = range(3)
-_WHOLE = re.compile(f"[{UNSPACED}]")  # characters that are words
+_WHOLE = re.compile("[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")  # Han
 
 
 @dataclass(frozen=True)
@@ -246,8 +245,8 @@ class TextTokenizer:
         """The share of each text that the vocabulary does not know: 0 knows all, 1 nothing; float64 [n].
 
         Unknown are characters of unknown tokens, and those that a word is spelled with one by one, because the letters
-        of a script alone have no meaning. ASCII text is always known, and so are single characters of scripts without
-        spaces. White space and ASCII punctuation do not count.
+        of a script alone have no meaning. ASCII text is always known, and so are single characters of Han, which are
+        words. White space and ASCII punctuation do not count.
         """
         shares = np.zeros(len(texts))
         asked = [number for number, text in enumerate(texts) if not text.isascii()]
