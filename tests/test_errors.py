@@ -84,6 +84,7 @@ WITH_FLAGS = {
     "chunking/html_page.py",
     "eval/card.py",
     "llm/server/answers.py",
+    "llm/thinking.py",
     "names.py",
     "models/gguf/file.py",
     "models/weights/packages.py",
