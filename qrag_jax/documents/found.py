@@ -135,7 +135,7 @@ class ReadInPart:
     @property
     def reason(self) -> str:
         """The missing content, in words."""
-        return f"without {counted(self.left_out)}"
+        return f"left out: {counted(self.left_out)}"
 
 
 @dataclass(frozen=True)

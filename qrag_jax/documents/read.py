@@ -116,7 +116,7 @@ def refuse_part(document: Document) -> None:
     """Refuses a document that lacks content of its file, except kinds that are left out on purpose (`EXPECTED`)."""
     missing = {kind: number for kind, number in left_out(document).items() if kind not in EXPECTED}
     if missing:
-        reason = f"read in part, without {counted(missing)}"
+        reason = f"read in part (left out: {counted(missing)})"
         raise InputError(reason, file=document.id, remedy=("leave out ", Arg("strict", True), " to use the rest"))
 
 

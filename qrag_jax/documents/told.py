@@ -21,7 +21,7 @@ def warn_of_found(found: Found) -> None:
         left_out = f"left out {several(len(found.skipped), 'file')} in folders ({named(found.skipped)}); "
         said += ["; ", left_out, Arg("strict", True), " refuses them"]
     if found.lossy:
-        of_all = f", without {counted(total_left_out(found.lossy))}" if len(found.lossy) > 1 else ""
+        of_all = f", left out in all: {counted(total_left_out(found.lossy))}" if len(found.lossy) > 1 else ""
         said += ["; ", f"read {several(len(found.lossy), 'file')} in part{of_all} ({named(found.lossy)})"]
     if found.others:
         number = several(sum(found.others.values()), "file")

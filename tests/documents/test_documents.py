@@ -390,7 +390,7 @@ def test_other_kinds_than_texts_are_read_with_their_pages_and_what_is_left_out(t
     assert "scan.pdf: a scanned PDF: 1 page without a character" in message
     assert (
         "read 1 file in part" in message
-        and "a.pdf: without pages without a character (pictures or blank): 1" in message
+        and "a.pdf: left out: pages without a character (pictures or blank): 1" in message
     )
 
 
@@ -498,7 +498,9 @@ def test_what_was_left_out_is_told_of_such_names_alone():
 @pytest.mark.skipif(not is_installed(), reason="the extra `documents` is not installed")
 def test_strict_refuses_a_file_that_is_read_in_part(tmp_path):
     path = write(tmp_path / "a.pdf", tiny_pdf([["One."], []]))
-    with pytest.raises(InputError, match=r"a.pdf: read in part, without pages without a character .*: 1; leave out "):
+    with pytest.raises(
+        InputError, match=r"a.pdf: read in part \(left out: pages without a character .*: 1\); leave out "
+    ):
         read_files(path, strict=True)
 
 
@@ -506,7 +508,7 @@ def test_content_that_is_left_out_on_purpose_is_counted_but_not_refused():
     document = Document("a.html", "Text.", {"left_out": {"pictures": 2}})
     assert left_out(document) == {"pictures": 2}
     refuse_part(document)
-    with pytest.raises(InputError, match="without equations: 1;"):
+    with pytest.raises(InputError, match=r"left out: equations: 1\);"):
         refuse_part(Document("a.html", "Text.", {"left_out": {"equations": 1, "pictures": 2}}))
 
 
@@ -543,13 +545,15 @@ def test_a_mixed_folder_is_read_file_by_file(tmp_path, recwarn):
 
 def test_bad_bytes_are_said_and_refused_on_demand(tmp_path):
     log = write(tmp_path / "a.log", b"10:00:00 connection accepted\n" * 9 + b"user \xff logged in\n")
-    with pytest.warns(UserWarning, match="read 1 file in part .*a.log: without undecodable bytes: 1"):
+    with pytest.warns(UserWarning, match="read 1 file in part .*a.log: left out: undecodable bytes: 1"):
         (document,) = read_files(tmp_path)
     assert document.text.endswith("user \ufffd logged in\n") and document.metadata["left_out"] == {
         "undecodable bytes": 1
     }
     for path in (tmp_path, log):
-        with pytest.raises(InputError, match="a.log: read in part, without undecodable bytes: 1; leave out strict"):
+        with pytest.raises(
+            InputError, match=r"a.log: read in part \(left out: undecodable bytes: 1\); leave out strict"
+        ):
             read_files(path, strict=True)
 
 

@@ -371,12 +371,12 @@ def test_what_is_read_in_part_is_told(notes, monkeypatch):
 
     monkeypatch.setattr("qrag_jax.index.prepare.read_document", read)
     changes = update("i", "notes/c.md")
-    assert [(one.id, one.reason) for one in changes.lossy] == [("notes/c.md", "without equations: 2, pictures: 1")]
+    assert [(one.id, one.reason) for one in changes.lossy] == [("notes/c.md", "left out: equations: 2, pictures: 1")]
     assert load_index("i").documents[0].metadata["left_out"] == missing
     info = index_info("i")
     assert info.left_out == missing and info.documents[0].left_out == missing
     Path("notes/c.md").write_text("The garden is open.")
-    with pytest.raises(InputError, match="notes/c.md: read in part, without equations: 2; leave out "):
+    with pytest.raises(InputError, match=r"notes/c.md: read in part \(left out: equations: 2\); leave out "):
         update("i", "notes/c.md", strict=True)
     assert load_index("i").documents[0].text == "The garden is closed."
 

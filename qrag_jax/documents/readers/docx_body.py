@@ -156,7 +156,7 @@ class _Story(Story):
         hidden = look.is_hidden if vanish is None else vanish.get(f"{W}val") not in ("0", "false", "off")
         fonts = properties.get(f"{W}rFonts")
         self.is_hidden = bool(self._look.is_hidden if hidden is None else hidden)
-        self.script = _SCRIPTS.get((look.script if script is None else script.get(f"{W}val")) or "", "")
+        self.script = _SCRIPTS.get((look.script if script is None else script.get(f"{W}val")) or "", _moved(properties))
         self._font = "" if fonts is None else fonts.get(f"{W}ascii", "")
         self._walk(run)
         self.is_hidden, self.script = False, ""
@@ -307,6 +307,15 @@ class _Story(Story):
             with self.into(above[column]):
                 self.blocks(one)
             column += span
+
+
+def _moved(properties: Mapping[str, Element]) -> str:
+    """`sup` or `sub` for text that is smaller and moved by a third of its size, as LibreOffice writes raised text."""
+    size, move = (
+        properties[W + name].get(f"{W}val", "") if W + name in properties else "" for name in ("sz", "position")
+    )
+    by = whole_number(move.removeprefix("-"))
+    return "" if not by or 3 * by < whole_number(size) or not size else "sub" if move[0] == "-" else "sup"
 
 
 def _inside(element: Element, wanted: str) -> Iterator[Element]:

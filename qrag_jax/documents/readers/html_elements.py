@@ -9,7 +9,7 @@ from lxml.etree import _Element as Element  # pyright: ignore[reportAttributeAcc
 from qrag_jax.documents.readers.html_tables import write_table
 from qrag_jax.documents.readers.html_writer import BREAK, HEADINGS, Writer
 
-_VALUES = ("text", "search", "email", "url", "tel", "number", "date")  # inputs whose value is text of a person
+_VALUES = ("text", "search", "email", "url", "tel", "number", "date", "button")  # shown inputs
 _FORMULA = re.compile(r"math|\btex\b", re.IGNORECASE)  # classes of pictures of formulas
 _MARKS = " \t\n\r¶#§⚓🔗\uf0c1\ufe0f\u200b"  # of links from a heading to itself
 _MAX_FLAT = 9  # elements on one line in one another, in which a superscript gets a mark; each reads its text again
@@ -146,8 +146,9 @@ def _control(writer: Writer, element: Element) -> None:
     """Something that is drawn apart from the text beside it."""
     writer.pieces.append(" ")
     if element.tag == "select":
-        options = [writer.flat(option) for option in element.iter("option")]
-        writer.pieces.append(", ".join(option for option in options if option))
+        choices = element.iter("optgroup", "option")
+        shown = (one.get("label") or (writer.flat(one) if one.tag == "option" else "") for one in choices)
+        writer.pieces.append(", ".join(filter(None, shown)))
     elif element.tag == "input" and element.get("type", "text").lower() in _VALUES:
         writer.pieces.append(element.get("value", ""))
     elif element.tag == "textarea":
@@ -159,6 +160,8 @@ def _control(writer: Writer, element: Element) -> None:
 
 def _media(writer: Writer, element: Element) -> None:
     writer.left_out["embedded media"] += 1
+    if element.tag == "embed":  # has no end tag, so the parser puts what follows it into it
+        writer.children(element)
 
 
 def _picture(writer: Writer, element: Element) -> None:

@@ -68,18 +68,38 @@ def decoded(raw: bytes, encoding: str = "utf-8", is_xml: bool = False) -> tuple[
     """
     mark = next((mark for mark in _MARKS if raw.startswith(mark)), None)
     name = _MARKS[mark] if mark else _declared(raw, is_xml)
-    if name:
-        return _counted(raw, name)
+    return _counted(raw, name) if name else undeclared(raw, encoding)
+
+
+def undeclared(raw: bytes, encoding: str) -> tuple[str, dict[str, int]]:
+    """As `decoded`, of text that declares nothing."""
     name = codecs.lookup(encoding).name
     if name not in ("utf-8", "utf-8-sig"):
         return _counted(raw, name)
     page, left_out = _decode(raw, "utf-8"), {}
-    if 2 * page.count("\ufffd") > sum(map(len, re.findall("[^\0-\x7f]+", page))):  # few are UTF-8
+    if is_mostly_wrong(page):
         page = _decode(raw, _guessed(raw))
         left_out["characters of a guessed encoding"] = len(page) - len(page.encode("ascii", "ignore"))
     elif wrong := page.count("\ufffd"):
         left_out["undecodable characters"] = wrong
     return page, left_out
+
+
+def by_label(raw: bytes, label: str) -> str:
+    """Text in an encoding by a name that browsers or Python know, with U+FFFD for what is not in it.
+
+    Raises:
+        LookupError: nobody knows the name.
+    """
+    found = webencodings.lookup(label)
+    is_known = found is not None and found.name != "replacement" and not found.name.startswith("utf-16")
+    name = (_python_name(label) if is_known else None) or codecs.lookup(label).name
+    return _decode(raw, name)
+
+
+def is_mostly_wrong(text: str) -> bool:
+    """True if U+FFFD is more than half of the characters outside of ASCII."""
+    return 2 * text.count("\ufffd") > sum(map(len, re.findall("[^\0-\x7f]+", text)))
 
 
 def _counted(raw: bytes, name: str) -> tuple[str, dict[str, int]]:

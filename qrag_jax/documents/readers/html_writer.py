@@ -20,11 +20,11 @@ _BLOCKS = frozenset(
     "optgroup p search section summary tbody td tfoot th thead tr ul".split()
 )
 _NEVER_SHOWN = frozenset(
-    "area base colgroup datalist defs desc head link map meta metadata param rp source style symbol template title "
-    "track".split()
+    "area base colgroup datalist defs desc head link map meta metadata param rp style symbol template title".split()
 )
 _HIDDEN_STYLE = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse))\b", re.IGNORECASE)
 _BLOCK_STYLE = re.compile(r"(?:^|;)\s*display\s*:\s*(?:block|flex|grid|list-item|table)\b", re.IGNORECASE)
+_SCRIPT_STYLE = re.compile(r"(?:^|;)\s*vertical-align\s*:\s*(sup|sub)", re.IGNORECASE)  # `super` too
 _MAX_INDENT = 40  # characters before a line, of nested lists and quotes; deeper ones are not indented further
 _WHITE = re.compile("[ \t\n\r\f\xa0]+")
 _WORD = re.compile(r"\w+")
@@ -46,7 +46,11 @@ def is_hidden(element: Element) -> bool:
     Style sheets do not count, because a page is read without them.
     """
     tag, get = element.tag, element.attrib.get
-    if tag in ("noframes", "noscript") or (tag == "dialog" and get("open") is None) or get("popover") is not None:
+    if (
+        tag in ("noembed", "noframes", "noscript")
+        or (tag == "dialog" and get("open") is None)
+        or get("popover") is not None
+    ):
         return True
     if get("aria-hidden") == "true" and "katex-html" in get("class", ""):
         return True  # draws the formula that is also there in MathML
@@ -98,8 +102,10 @@ class Writer:
     def element(self, element: Element) -> None:
         """Writes an element with everything in it."""
         tag = element.tag
-        if tag in _NEVER_SHOWN or self.leaves_out(element):
+        if (tag in _NEVER_SHOWN and not element.get("shadowrootmode")) or self.leaves_out(element):
             return
+        if tag == "span" and (script := _SCRIPT_STYLE.search(element.get("style", ""))):
+            element.tag = tag = script[1].lower()
         if element.get("role") == "heading" and tag not in HEADINGS:
             tag = level if (level := f"h{element.get('aria-level', '2')}") in HEADINGS else "h6"
         if write := self._writers.get(tag):

@@ -2,14 +2,14 @@
 
 import codecs
 import email
+import re
 from collections.abc import Callable, Iterator
 from email.errors import HeaderParseError
-from email.header import decode_header, make_header
+from email.header import decode_header
 from email.message import Message
 from typing import cast
 
 from qrag_jax.documents.converted import Converted, ReadOptions, cleaned
-from qrag_jax.documents.decoding import UNDECODABLE
 from qrag_jax.documents.kinds import FileKind
 from qrag_jax.documents.readers import html
 from qrag_jax.types import InputError
@@ -18,6 +18,8 @@ _HEAD = ("From", "To", "Cc", "Date")
 _TEXTS = ("text/plain", "text/html")
 _WITHOUT_TEXT = "HTML texts without words"  # a kind of content that is left out
 _MAX_HEADER = 20_000  # characters of a line of the head that are parsed, which takes quadratic time
+_ASCII = (None, "us-ascii", "ascii")  # declared by programs that do not know the encoding
+_ENCODED = re.compile(r"=\?[^?\s]+\?[bq]\?[^?]*\?=(?:\s+=\?[^?\s]+\?[bq]\?[^?]*\?=)*", re.IGNORECASE)
 _MAX_DEEP = 20  # mails in mails
 _LEAST = 0.5  # of the words of the HTML: a plain text with fewer only says that the mail is HTML
 
@@ -52,10 +54,14 @@ def _bodies(part: Message, options: ReadOptions, missing: dict[str, int], depth:
         raise InputError(f"describes a part in more than {_MAX_HEADER:,} characters, so it is hostile; leave it out")
     kind = part.get_content_type()
     inner = part.get_payload()
-    if kind == "message/rfc822" and isinstance(inner, list):
+    if kind.startswith("message/") and isinstance(inner, list):
         for message in cast(list[Message], inner):
-            yield from _texts(message, options, missing, depth + 1)
-    elif part.get_content_disposition() == "attachment" or not (part.is_multipart() or kind in _TEXTS):
+            if kind in ("message/rfc822", "message/global"):
+                yield from _texts(message, options, missing, depth + 1)
+            else:  # a report, for example of a mail that did not arrive
+                yield "\n".join(f"{name}: {value}" for name, value in message.raw_items())
+                yield from _bodies(message, options, missing, depth)
+    elif part.get_content_disposition() == "attachment" or not kind.startswith(("multipart/", *_TEXTS)):
         what = "pictures" if kind.startswith("image/") and part["Content-ID"] else "attachments"
         if not kind.endswith("-signature"):
             missing[what] = missing.get(what, 0) + 1
@@ -83,8 +89,8 @@ def _alternative(parts: list, options: ReadOptions, missing: dict[str, int], dep
 def _text(part: Message, options: ReadOptions, missing: dict[str, int]) -> str:
     content = part.get_payload(decode=True)
     raw = content if isinstance(content, bytes) else b""
-    text = _decoded(raw, part.get_content_charset(), options.encoding)
-    missing |= {UNDECODABLE: missing.get(UNDECODABLE, 0) + text.count("\ufffd")} if "\ufffd" in text else {}
+    text, wrong = _decoded(raw, part.get_content_charset(), options.encoding)
+    missing |= {kind: missing.get(kind, 0) + number for kind, number in wrong.items()}
     if part.get_content_type() != "text/html" or not text.strip():
         return text
     try:
@@ -96,25 +102,43 @@ def _text(part: Message, options: ReadOptions, missing: dict[str, int]) -> str:
     return found.text
 
 
-def _decoded(raw: bytes, declared: str | None, encoding: str) -> str:
-    """Text in the declared encoding; if that fails, in UTF-8 or the given encoding."""
-    for name in filter(None, (declared, "utf-8", encoding, "cp1252")):
-        try:
-            return raw.decode(name)
-        except (LookupError, UnicodeError):
-            pass
-    return raw.decode("utf-8", "replace")
+def _decoded(raw: bytes, declared: str | None, encoding: str) -> tuple[str, dict[str, int]]:
+    """Text in the declared encoding, unless most of it is not; then in UTF-8, the given or a guessed encoding.
+
+    Returns:
+        The text, and what may be missing in it, as `html_encoding.decoded` does.
+    """
+    from qrag_jax.documents.readers.html_encoding import by_label, is_mostly_wrong, undeclared
+
+    try:
+        text = "\ufffd" if declared in _ASCII else by_label(raw, declared)
+    except LookupError:
+        text = "\ufffd"
+    if is_mostly_wrong(text):
+        return undeclared(raw, encoding)
+    wrong = text.count("\ufffd")
+    return text, {"undecodable characters": wrong} if wrong else {}
 
 
 def _header(message: Message, name: str) -> str:
-    """A line of the head, decoded; without a declaration it is UTF-8 or CP1252."""
+    """A line of the head, decoded; without a declaration it is UTF-8 or guessed."""
     value = next((value for found, value in message.raw_items() if found.lower() == name.lower()), "")
-    value = _decoded(str(value).encode("ascii", "surrogateescape"), None, "utf-8")
-    try:
-        value = str(make_header(decode_header(value))) if len(value) <= _MAX_HEADER else value
-    except (HeaderParseError, LookupError, UnicodeError, ValueError):
-        pass  # as it is written
+    value, _ = _decoded(str(value).encode("ascii", "surrogateescape"), None, "utf-8")
+    if len(value) <= _MAX_HEADER:
+        value = _ENCODED.sub(lambda found: _decoded_words(found[0]), value)
     return " ".join(value.split())
+
+
+def _decoded_words(words: str) -> str:
+    """The text of encoded words; as they are written if they are damaged."""
+    try:
+        parts = decode_header(words)
+    except HeaderParseError:
+        return words
+    return "".join(
+        part if isinstance(part, str) else _decoded(part, (charset or "").partition("*")[0], "utf-8")[0]
+        for part, charset in parts
+    )
 
 
 def _load(options: ReadOptions) -> Callable[[bytes], Converted]:

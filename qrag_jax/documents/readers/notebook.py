@@ -13,6 +13,7 @@ from qrag_jax.types import InputError
 _PICTURE = re.compile(r"data:[\w.+/-]{1,100};base64,[A-Za-z0-9+/=]+")  # in Markdown
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _FENCES = re.compile(r"`{3,}")
+_FORMS = ("text/markdown", "text/plain", "text/latex")  # of an output, the best first
 _OUTPUTS, _PICTURES = "outputs", "pictures"  # kinds of content that is left out
 
 
@@ -70,13 +71,16 @@ def _parts(cell: Mapping[str, Any], language: str, with_outputs: bool, missing: 
 def _output(output: object, missing: dict[str, int]) -> Iterator[str]:
     """The text of an output: printed, returned, or of an error."""
     data = _get(output, "data") or output  # format 3 has the texts in the output itself
-    texts = [_get(output, "text"), _get(data, "text/markdown") or _get(data, "text/plain"), _get(output, "traceback")]
+    shown = next((found for form in _FORMS if (found := _get(data, form))), None)
+    error = _get(output, "traceback") or f"{_get(output, 'ename') or ''}: {_get(output, 'evalue') or ''}".strip(": ")
+    texts = [_get(output, "text"), shown, error]
     for text in texts:
         joined = "\n".join(map(str, text)) if text is texts[-1] and isinstance(text, list) else _joined(text)
         if joined.strip():
             yield joined if text is _get(data, "text/markdown") else _fenced(_COLOURS.sub("", joined), "")
     pictures = [name for name in data if str(name).startswith("image/")] if isinstance(data, dict) else []
     missing[_PICTURES] = missing.get(_PICTURES, 0) + bool(pictures)
+    missing[_OUTPUTS] = missing.get(_OUTPUTS, 0) + (isinstance(data, dict) and not any([*texts, *pictures]))
 
 
 def _fenced(code: str, language: str) -> str:

@@ -12,7 +12,9 @@ from qrag_jax.types import InputError
 
 _TIME = r"((?:\d{1,4}:)?\d{1,2}:\d{2})[.,](\d{1,3})"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}")
-_VOICE, _TAG = re.compile(r"<v(?:\.[^<>\s]*)?\s+([^<>]+)>"), re.compile(r"</?[A-Za-z0-9][^<>]*>|\{\\[^{}]*\}")
+_NEXT = r"[ \t]*[\d:]{4,13}[.,]\d{1,3}\s*-->"
+_BETWEEN = re.compile(rf"\n{{2,}}|\n(?=\d{{1,9}}[ \t]*\n{_NEXT})|(?<!\d)\n(?={_NEXT})")  # some files lack blank lines
+_VOICE, _TAG = re.compile(r"<v(?:\.[^<>\s]*)?\s+([^<>]+)>"), re.compile(r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}")
 _ENDS = re.compile(r"[.!?…。！？؟।]['\"”’»)\]]*\Z")  # a sentence
 _MAX_CHARS = 300  # of a paragraph in which no sentence ends
 _MOMENT = 0.1  # seconds: between a cue and the next that begins with its last line, and of a cue that only repeats
@@ -52,7 +54,7 @@ def read_subtitles(raw: bytes, encoding: str = "utf-8") -> Converted:
 def _cues(text: str, missing: dict[str, int]) -> Iterator[_Cue]:
     """The cues with words, without lines that roll from one cue into the next."""
     before: _Cue | None = None
-    for block in re.split(r"\n{2,}", text.strip("\n")):
+    for block in _BETWEEN.split(text.strip("\n")):
         lines = block.split("\n")
         place = next((place for place, line in enumerate(lines[:2]) if _TIMES.match(line)), None)
         if place is None:

@@ -18,6 +18,7 @@ _MAX_HEAD = 100  # characters of a head, which every row repeats
 _DELIMITERS = ";\t|,"  # of equal ones, the first: a decimal comma looks like a delimiter
 _TOLD = re.compile(r"sep=(.)\n")  # first line of a file for Excel
 _NUMBER, _NAME = re.compile(r"[-+(]?[$€£]?\s?\d[\d\s.,:/%€)-]*"), re.compile(r"\d{1,4}")
+_YEAR = re.compile(r"(?:19|20)\d\d")
 
 
 def read_table(raw: bytes, encoding: str = "utf-8", delimiter: str = ",") -> Converted:
@@ -112,7 +113,8 @@ def _head_place(rows: Sequence[Sequence[str]]) -> int | None:
 def _holds_numbers(column: Sequence[str]) -> bool:
     """True if the first cell of a column is a number, and not a name like a year above cells of another form."""
     first, *others = column
-    is_name = _NAME.fullmatch(first) and any(other and not _NAME.fullmatch(other) for other in others)
+    form = _YEAR if _YEAR.fullmatch(first) else _NAME
+    is_name = form.fullmatch(first) and any(other and not form.fullmatch(other) for other in others)
     return _NUMBER.fullmatch(first) is not None and not is_name
 
 

@@ -132,6 +132,9 @@ VML = '<w:pict><v:oval xmlns:v="urn:schemas-microsoft-com:vml"><v:textbox>{}</v:
         (f"{run('25 m')}{run('2', SUP)}{run(' on the 4')}{run('th', SUP)}", "25 m² on the 4th"),
         (f"{run('10')}{run('-6', SUP)}", "10^-6"),
         (run("H") + run("2", '<w:vertAlign w:val="subscript"/>') + run("O"), "H₂O"),
+        (run("10") + run("6", '<w:position w:val="8"/><w:sz w:val="14"/>'), "10^6"),
+        (run("H") + run("2", '<w:position w:val="-6"/><w:sz w:val="14"/>') + run("O"), "H₂O"),
+        (run("a") + run("b", '<w:position w:val="2"/><w:sz w:val="24"/>'), "ab"),
     ],
 )
 def test_no_word_of_a_paragraph_is_lost_or_fused(inside, text):

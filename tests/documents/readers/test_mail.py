@@ -1,3 +1,4 @@
+from base64 import b64encode
 from email.message import EmailMessage
 from email.policy import SMTP
 
@@ -90,3 +91,31 @@ def test_lines_of_the_head_that_take_long_are_not_parsed():
     assert read(f"Subject: {words}\n\nHi.".encode()).text == f"# {words.strip()}\n\nHi."
     with pytest.raises(InputError, match="describes a part in more than 20,000 characters"):
         read(f"Subject: Hi\nContent-Type: text/plain{'; a=b' * 9_000}\n\nHi.".encode())
+
+
+@pytest.mark.parametrize(
+    ("charset", "codec", "text"),
+    [
+        ("gb2312", "gbk", "朱镕基"), ("iso-8859-1", "cp1252", "It’s “fine”"), ("x-sjis", "cp932", "①日本語"),
+        ("ks_c_5601-1987", "cp949", "똠방각하"), ("windows-874", "cp874", "ภาษา"), ("hz", "hz", "你好"),
+    ],
+)  # fmt: skip
+def test_charsets_are_those_of_browsers(charset, codec, text):
+    word = f"=?{charset}?B?{b64encode(text.encode(codec)).decode()}?="
+    head = f"Subject: Re {word} {word}, x\nContent-Type: text/plain; charset={charset}\n\n"
+    assert read(head.encode() + text.encode(codec)).text == f"# Re {text}{text}, x\n\n{text}"
+
+
+def test_a_wrong_byte_does_not_change_the_other_letters():
+    head = b"Subject: Hi =?utf-8?B?a?=\nContent-Type: text/plain; charset=utf-8\n\n"
+    found = read(head + TEXT.encode() + b"\xff")
+    assert found.text == f"# Hi =?utf-8?B?a?=\n\n{TEXT}\ufffd"
+    assert found.left_out == {"undecodable characters": 1}
+
+
+def test_reports_and_parts_without_a_boundary_are_read():
+    report = "Subject: Hi\nContent-Type: multipart/report; boundary=B\n\n--B\nContent-Type: message/delivery-status\n\n"
+    assert read(f"{report}Action: failed\n\nStatus: 5.1.1\n\n--B--".encode()).text.endswith(
+        "Action: failed\n\nStatus: 5.1.1"
+    )
+    assert read(b"Subject: Hi\nContent-Type: multipart/mixed\n\n--B\n\nwords").text == "# Hi\n\n--B\n\nwords"

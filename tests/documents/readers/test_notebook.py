@@ -68,3 +68,9 @@ def test_what_is_no_notebook_is_refused(raw, message):
     for outputs in (False, True):
         with pytest.raises(InputError, match=message):
             read_notebook(raw, outputs=outputs)
+
+
+def test_outputs_that_are_not_read_are_counted():
+    data = [{"data": {"text/html": "<b>x</b>"}}, {"data": {"text/latex": "$a$"}}, {"ename": "KeyError", "evalue": "3"}]
+    found = read_notebook(json.dumps({"cells": [{"cell_type": "code", "outputs": data}]}).encode(), outputs=True)
+    assert (found.text, found.left_out) == ("```\n$a$\n```\n\n```\nKeyError: 3\n```", {"outputs": 1})

@@ -57,3 +57,8 @@ def test_text_without_ends_of_sentences_is_divided():
 def test_a_file_without_subtitles_is_refused():
     with pytest.raises(InputError, match="no subtitles in it"):
         read_subtitles(b"WEBVTT\n\nSome text.\n")
+
+
+def test_cues_without_blank_lines_and_signs_that_are_no_tags():
+    raw = "1\n00:01,000 --> 00:02,000\nI <3 you. 5 > 4.\n2\n00:03,000 --> 00:04,000\nYes.\n00:05.000 --> 00:06.000\nNo."
+    assert read_subtitles(raw.encode()).text == "[00:00:01] I <3 you. 5 > 4.\n\n[00:00:03] Yes.\n\n[00:00:05] No."

@@ -54,3 +54,7 @@ def test_encodings_are_as_of_text():
     assert found.text.endswith("town: \ufffd") and found.left_out == {"undecodable bytes": 1}
     with pytest.raises(InputError, match="empty document"):
         read_table(b" \n")
+
+
+def test_years_are_heads_above_short_numbers():
+    assert read_table(b"town,2019,2020\nRome,5,6\nOslo,7,8\n").text.startswith("town: Rome\n2019: 5\n2020: 6")
