@@ -20,7 +20,7 @@ _BLOCKS = frozenset(
     "optgroup p search section summary tbody td tfoot th thead tr ul".split()
 )
 _NEVER_SHOWN = frozenset(
-    "area base colgroup datalist defs desc head link map meta metadata param rp style symbol template title".split()
+    "area base colgroup datalist defs desc link map meta metadata param rp style symbol template title".split()
 )
 _HIDDEN_STYLE = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse))\b", re.IGNORECASE)
 _BLOCK_STYLE = re.compile(r"(?:^|;)\s*display\s*:\s*(?:block|flex|grid|list-item|table)\b", re.IGNORECASE)
