@@ -124,6 +124,22 @@ def test_spans_of_a_hostile_table_do_not_multiply():
     assert len(text_of(f"<table>{wide}{'<tr><td>b' * 2_000}</table>")) < 500_000
 
 
+def test_elements_that_are_drawn_but_not_as_text_are_read():
+    body = (
+        "<p>Ten <embed src=a>to the 10<span style='vertical-align: super'>6</span></p><noembed>No</noembed>"
+        "<div><template shadowrootmode=open><p>Shadow</p></template></div><input type=button value=Send>"
+        "<select><optgroup label=North><option>Oslo<option label=Rome>r</select>"
+    )
+    assert text_of(body) == "Ten to the 10^6\n\nShadow\n\nSend North, Oslo, Rome"
+
+
+def test_pages_without_tags_of_head_and_body_are_read():
+    """The parser puts elements that are younger than it into the head."""
+    raw = b"<!doctype html><meta charset=utf-8><title>T</title><header>Fees</header><main>Ten</main><nav>Up</nav><p>x"
+    found = read_html(raw)
+    assert (found.text, found.left_out) == ("# T\n\nFees\n\nTen\n\nx", {"words of navigation": 1})
+
+
 def test_navigation_and_hidden_text_are_left_out_and_counted():
     hidden = (
         "<p hidden>One</p><p style='color: red; display:none'>two</p><dialog>three</dialog><template>x</template>"
