@@ -100,7 +100,7 @@ def common(span: Span, proof: Proof) -> int:
 
 def find(corpus: Corpus, question: str, embed: Embed) -> tuple[list[int], list[float]]:
     """The `TOP` nodes by words and vectors of the `POOL` by words, and their scores."""
-    words = corpus.words.scores(question) / corpus.words.bound(question)
+    words = corpus.words.shares(question)
     nodes = np.argsort(-np.round(words, 9), kind="stable")[:POOL]
     asked, *vectors = unit_rows(embed([question, *(readable(corpus.texts[node]) for node in nodes)]).astype(np.float64))
     scores = np.round((words[nodes] + np.stack(vectors) @ asked) / 2, 9)

@@ -6,7 +6,8 @@
 readers leave out or write in several ways. A pair is found if its text is the first of its pool: the texts of its
 script with other questions, and five of other scripts. `words/identifiers.jsonl` has identifiers, versions and numbers,
 each with three near misses in the same sentence; the pool has five more sentences. The exact one must be first, whether
-it comes before or behind the near misses. Lines are JSON with escapes, because many of the signs are invisible.
+it comes before or behind the near misses. In `words/other_sentences.jsonl` the near misses stand in sentences that are
+nearer to the question in all other words. Lines are JSON with escapes, because many of the signs are invisible.
 """
 
 import json
@@ -68,18 +69,42 @@ def missed_identifiers(first: First) -> list[dict]:
     return missed
 
 
+def missed_among_others(first: First) -> list[dict]:
+    missed = []
+    for row in read("other_sentences.jsonl"):
+        texts = [row["text"], *row["others"], *FILL]
+        if (first(texts, row["question"]), first(texts[::-1], row["question"])) != (0, len(texts) - 1):
+            missed.append(row)
+    return missed
+
+
 def report() -> str:
-    pairs, identifiers = read("pairs.jsonl"), read("identifiers.jsonl")
+    names = ("pairs.jsonl", "identifiers.jsonl", "other_sentences.jsonl")
+    pairs, identifiers, others = map(read, names)
     lines, details = [], []
     for name in METHODS:
         first = make_first(single_step_method(name))
-        of_pairs, of_identifiers = missed_pairs(first), missed_identifiers(first)
-        found = (len(pairs) - len(of_pairs), len(identifiers) - len(of_identifiers))
-        lines.append([name, f"{found[0]} of {len(pairs)}", f"{found[1]} of {len(identifiers)}"])
-        details += [f"- {name} misses {json.dumps(row)}" for row in (*of_pairs, *of_identifiers)]
+        missed = (missed_pairs(first), missed_identifiers(first), missed_among_others(first))
+        found = [len(rows) - len(some) for rows, some in zip((pairs, identifiers, others), missed, strict=True)]
+        lines.append(
+            [
+                name,
+                *(f"{number} of {len(rows)}" for number, rows in zip(found, (pairs, identifiers, others), strict=True)),
+            ]
+        )
+        details += [f"- {name} misses {json.dumps(row)}" for row in sum(missed, [])]
     scripts = Counter(row["script"] for row in pairs)
-    head = f"{len(pairs)} pairs of {len(scripts)} scripts and languages, {len(identifiers)} identifiers."
-    return "\n".join([head, "", *grid(["method", "word found first", "exact identifier first"], lines), "", *details])
+    head = f"{len(pairs)} pairs of {len(scripts)} scripts and languages, {len(identifiers)} identifiers, "
+    head += f"{len(others)} among other sentences."
+    return "\n".join(
+        [
+            head,
+            "",
+            *grid(["method", "word found first", "exact identifier first", "among other sentences"], lines),
+            "",
+            *details,
+        ]
+    )
 
 
 def main() -> None:

@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from qrag_jax.chunking.text.words import asked_words, bm25_tokens
+from qrag_jax.chunking.text.words import asked_words, bm25_tokens, is_identifier
 from qrag_jax.search.dense import top_in_order
 from qrag_jax.types import InputError
 
 _K1 = 1.5  # saturation of repeated words
 _B = 0.75  # weight of the length normalisation
+_IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
 
 
 class Bm25Index:
@@ -62,7 +63,7 @@ class Bm25Index:
         scores = np.zeros(len(lengths))
         if not lengths.any():
             return scores
-        damping = _K1 * (1 - _B + _B * lengths / lengths.mean())
+        damping = _damping(lengths)
         for word, weight in self._asked(question).items():
             if word not in self._vocabulary:
                 continue
@@ -73,16 +74,28 @@ class Bm25Index:
             scores[present] += weight * rarity * counts[present] / (counts[present] + damping[present])
         return scores
 
-    def bound(self, question: str) -> float:
-        """An upper bound of the score of any text for this question.
+    def shares(self, question: str) -> Float[np.ndarray, " N"]:
+        """BM25 of every text of the pool as a share of what no text can exceed, for fusion with other scores.
 
-            bound(q) = sum_{w in q} weight_w log(1 + (N - df_w + 1/2) / (df_w + 1/2))
+            share(q, c) = sum_{w in q} weight_w IDF_w f_wc / sum_{w in q} weight_w IDF_w
 
-        A word in no text counts as the rarest word. So if the rare words of a question are missing, its other words
-        give only part of the bound. 0 if the question has no word.
+        f is the last factor of BM25, below 1. A word in no text counts as the rarest word. So if the rare words of a
+        question are missing, its other words give only a small share. An identifier counts four times, and whole
+        where it occurs, because vectors hardly tell identifiers apart.
+
+        Returns:
+            float64 shares in [0, 1]; 0 if the question has no word.
         """
-        asked = self._asked(question).items()
-        return float(sum(weight * _rarity(self.num_texts, self._num_with(word)) for word, weight in asked))
+        shares, most = np.zeros(self.num_texts), 0.0
+        damping = _damping(self._lengths)
+        for word, weight in self._asked(question).items():
+            is_whole = is_identifier(word)
+            rarity = weight * _rarity(self.num_texts, self._num_with(word)) * (_IDENTIFIER_WEIGHT if is_whole else 1)
+            most += rarity
+            if word in self._vocabulary:
+                counts = self._counts_of(self._vocabulary[word], None)
+                shares += rarity * (counts > 0 if is_whole else counts / (counts + damping))
+        return shares / most if most else shares
 
     def words_of(self, text: str, most: int) -> set[str]:
         """The words of a text that occur in at most `most` texts of the pool."""
@@ -129,6 +142,11 @@ class Bm25Index:
         counts = np.zeros(self.num_texts, np.int64)
         counts[self._texts[postings]] = self._counts[postings]
         return counts if among is None else counts[among]
+
+
+def _damping(lengths: Int[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:
+    """The number of occurrences that gives a word half of its most, in each text."""
+    return _K1 * (1 - _B + _B * lengths / (lengths.mean() or 1))
 
 
 def _rarity(num_texts: int, num_with: int) -> float:

@@ -107,11 +107,11 @@ def rank_hybrid(
     Vectors of text in words that the encoder does not know are noise. So a question in such words is ranked by words
     alone (ties by vectors), and such a leaf has the lowest of all cosines.
 
-        score(c) = (1 - weight) * cosine(q, c) + weight * bm25(q, c) / bound(q)
+        score(c) = (1 - weight) * cosine(q, c) + weight * share(q, c)
 
-    This is a convex combination of scores, each divided by an upper bound. Unlike fusion of ranks, it uses how much
-    better one chunk is than the next. Bruch, Gai and Ingber (2023) divide BM25 by the best score of the question
-    instead; that would give full weight to words even if no text contains the question's rare words.
+    This is a convex combination of scores, BM25 divided by an upper bound (`Bm25Index.shares`). Unlike fusion of ranks,
+    it uses how much better one chunk is than the next. Bruch, Gai and Ingber (2023) divide BM25 by the best score of
+    the question instead; that would give full weight to words even if no text contains the question's rare words.
 
     Args:
         question: the only text that is embedded.
@@ -152,7 +152,7 @@ def known_scores(scores: Float[np.ndarray, " leaves"], corpus: Corpus, embed: Em
 def fused_with_words(
     scores: Float[np.ndarray, " chunks"], words: Bm25Index, question: str, weight: float
 ) -> Float[np.ndarray, " chunks"]:
-    """`(1 - weight) * score(c) + weight * bm25(q, c) / bound(q)` of every chunk; unknown words add nothing.
+    """`(1 - weight) * score(c) + weight * share(q, c)` of every chunk (`Bm25Index.shares`).
 
     Args:
         words: of the chunks, in the same order.
@@ -163,10 +163,7 @@ def fused_with_words(
     """
     if not 0 <= weight <= 1:
         raise UsageError(f"weight {weight}: must be a share from 0 to 1")
-    asked = readable(question)
-    bound = words.bound(asked)
-    fused = (1 - weight) * scores
-    return rounded(fused + weight * words.scores(asked) / bound if bound else fused)
+    return rounded((1 - weight) * scores + weight * words.shares(readable(question)))
 
 
 def fuse(rankings: Sequence[Ranked], constant: float = _RANK_CONSTANT) -> Ranked:

@@ -2,11 +2,11 @@
 
 Sentences of all passages of a question are scored together, like chunks in `search/hybrid.py`:
 
-    score(s) = (1 - w) * cosine(q, s) + w * bm25(q, s) / bound(q)
+    score(s) = (1 - w) * cosine(q, s) + w * share(q, s)
 
-BM25 uses only the words of these sentences, so it needs no statistics of the corpus. Without an encoder w is 1. For the
-best sentence of one passage, words alone do as well as both; among sentences of several passages, both find it more
-often (benchmarks/search/results/sentences.md).
+The share of BM25 (`Bm25Index.shares`) uses only the words of these sentences, so it needs no statistics of the corpus.
+Without an encoder w is 1. For the best sentence of one passage, words alone do as well as both; among sentences of
+several passages, both find it more often (benchmarks/search/results/sentences.md).
 """
 
 import re

@@ -179,23 +179,35 @@ def test_a_repeated_word_counts_again_and_unknown_words_do_not_count():
     np.testing.assert_array_equal(index.scores("milk xyzzy"), index.scores("milk"))
 
 
-def test_the_bound_by_hand():
+def test_shares_by_hand():
     """`milk` stands in 2 of 5 texts, twice in the question; `moon` in none; texts do not reach the bound."""
     index = Bm25Index(TEXTS)
-    wanted = 2 * math.log(1 + 3.5 / 2.5) + math.log(1 + 5.5 / 0.5)
-    assert index.bound("milk Milk moon") == pytest.approx(wanted, abs=1e-12)
-    assert index.bound("...") == index.bound("") == 0.0
+    bound = 2 * math.log(1 + 3.5 / 2.5) + math.log(1 + 5.5 / 0.5)
+    np.testing.assert_allclose(index.shares("milk Milk moon"), index.scores("milk Milk moon") / bound, atol=1e-12)
+    assert (
+        not index.shares("...").any() and not index.shares("").any() and not Bm25Index(["", "!"]).shares("milk").any()
+    )
+
+
+def test_an_identifier_counts_four_times_and_whole_where_it_occurs():
+    index = Bm25Index(["pay b61", "pay b7 b7 b7 b7", "pay", "mole"])
+    rarity = {"pay": math.log(1 + 1.5 / 3.5), "b": math.log(1 + 3.5 / 1.5), "7": math.log(1 + 3.5 / 1.5) / 2}
+    damping = 1.5 * (0.25 + 0.75 * np.array([3, 9, 1, 1]) / 3.5)
+    most = rarity["pay"] + 4 * rarity["b"] + rarity["7"]
+    words = rarity["pay"] / (1 + damping)
+    wanted = [words[0], words[1] + 4 * rarity["b"] + rarity["7"] * 4 / (4 + damping[1]), words[2], 0]
+    np.testing.assert_allclose(index.shares("pay b7"), np.array(wanted) / most, atol=1e-12)
 
 
 @examples(20)
 @given(st.integers(0, 1000))
-def test_scores_stay_below_the_bound_and_come_near_it(seed):
+def test_shares_stay_below_1_and_come_near_it(seed):
     rng = np.random.default_rng(seed)
     question = " ".join(word(i) for i in rng.integers(0, 40, 4))
     texts = [*random_texts(rng, 8), " ".join([question] * 2000)]
     index = Bm25Index(texts)
-    scores, bound = index.scores(question), index.bound(question)
-    assert (scores < bound).all() and scores[-1] > 0.99 * bound
+    shares = index.shares(question)
+    assert (shares < 1).all() and shares[-1] > 0.99
 
 
 def test_top_k_each_equals_a_loop():

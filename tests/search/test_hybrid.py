@@ -147,6 +147,21 @@ def test_hybrid_is_dense_at_0_words_at_1_and_between_them_grows_with_both(seed, 
     assert both[0] == both[8]  # equal texts
 
 
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [("v2.3.1", ["v1.3.2", "v2.3.10"]), ("B61", ["B16", "B6"]), ("ERR_17", ["ERR_71"]), ("maxTokens", ["maxChars"])],
+)
+def test_an_exact_identifier_is_before_near_misses_that_mean_more(asked, near):
+    texts = [f"The {name} of the service was the first to change." for name in near] + [f"{asked} mends the clock."]
+    question = f"What did the change of {asked} bring?"
+    vectors = {question: [4, 0], texts[-1]: [1, 4]} | dict.fromkeys(texts[:-1], [2, 4])
+
+    def told(some):
+        return np.array([vectors.get(text, [0, 4]) for text in some], np.float32)
+
+    assert rank_hybrid(question, corpus_of([*texts, "The mole.", "A crane."], told), told).ids[0] == len(near)
+
+
 def test_a_question_without_words_is_searched_by_meaning():
     corpus = corpus_of(TEXTS, lambda texts: np.eye(5, dtype=np.float32))
     found = rank_hybrid("?!", corpus, lambda texts: np.eye(5, dtype=np.float32)[3:4], weight=0.25)

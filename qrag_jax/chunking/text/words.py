@@ -134,6 +134,11 @@ def asked_words(question: str, known: Container[str]) -> dict[str, float]:
     return weights
 
 
+def is_identifier(token: str) -> bool:
+    """True for a token of search that is no plain word or number: it has signs, capitals, or digits beside letters."""
+    return not token.isdigit() and any(sign.isascii() and not sign.islower() for sign in token)
+
+
 def _analyse(text: str) -> tuple[list[str], list[str]]:
     """The words of a text in order, and the other forms of its identifiers."""
     if not text.isascii():

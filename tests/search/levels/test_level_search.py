@@ -202,7 +202,7 @@ def test_words_alone_and_both_together():
     index = LevelIndex(CORPUS, NAMES, BEST)
     sections = index.nodes(LevelRange(1, 1))
     words = Bm25Index([CORPUS.texts[node] for node in sections.tolist()])  # statistics of the candidates
-    by_words = words.scores("red key") / words.bound("red key")
+    by_words = words.shares("red key")
     found = ranked(index, (1, 1), weight=1.0)
     assert found.ids.tolist() == sections[np.argsort(-np.round(by_words, 9), kind="stable")].tolist()
     np.testing.assert_allclose(found.scores, np.sort(by_words)[::-1], atol=1e-9)
