@@ -1,8 +1,8 @@
 """Separates the thinking of a language model from its answer. Every generator uses `answer_of`.
 
-Thinking counts only at the beginning of a text: blocks between tags (`<think>`, nested or repeated), a closing tag
-without an opening one before it (the chat template wrote that), or the channels of harmony. Tags in code or inside a
-sentence, and blocks after the first words of an answer, are text: an answer may be about them.
+Thinking is what stands between tags (`<think>`, nested or repeated), at the beginning of a text also before a closing
+tag without an opening one (the chat template wrote that), and in the channels of harmony. Tags in code or inside a
+sentence are text: an answer may be about them.
 """
 
 import re
@@ -20,7 +20,7 @@ _ENDS = (
 )
 _TAG = re.compile(rf"(?P<open>{_OPENS})|(?P<end>{_ENDS})", re.IGNORECASE)
 _TAG_OR_CODE = re.compile(rf"```[\s\S]*?```|`[^`\n]+`|{_TAG.pattern}", re.IGNORECASE)
-_BLANK = re.compile(r"[\s\ufeff\u200b]*")
+_BLANK = re.compile(r"[\s\ufeff\u200b-\u200f\u2060]*")
 # Marks around the answer itself; they are removed only behind thinking.
 _WRAPPED = re.compile(
     r"<\|?(?:answer|response|begin_of_solution|START_RESPONSE)\|?>(.*?)"
@@ -68,7 +68,7 @@ def answer_of(said: Generation) -> Generation:
         return said
     parts = separate(said.text)
     thinking = _joined([said.thinking or "", parts.thinking or ""])
-    if parts.text.strip():
+    if not _BLANK.fullmatch(parts.text):
         return replace(said, text=parts.text, thinking=thinking)
     error = _why_none(said.finish_reason, thinking is not None, parts.is_open)
     is_empty = said.finish_reason == "stop"
@@ -83,7 +83,7 @@ def empty_answer(said: Generation) -> Generation:
 
 
 def separate(text: str) -> Separated:
-    """Separates the thinking at the beginning of a text, in linear time. A text without thinking stays as it is."""
+    """Separates the thinking of a text, in linear time. A text without thinking stays as it is."""
     start = _skip_blank(text, 0)
     if (parts := _of_channels(text, start)) is not None:
         return parts
@@ -126,10 +126,22 @@ def _of_tags(text: str, start: int) -> Separated:
             num_ends -= 1
         thoughts.append(text[inner : ended.start()])
         begin = _skip_blank(text, ended.end())
-    if begin == start:
-        return Separated(text, None)
-    wrapped = _WRAPPED.fullmatch(text, begin, len(text.rstrip()))
-    return Separated(text[begin:] if wrapped is None else wrapped[1].strip(), _joined(thoughts))
+    answer, later = _without_blocks(text[begin if thoughts else 0 :])
+    wrapped = _WRAPPED.fullmatch(answer.rstrip()) if thoughts else None
+    return Separated(answer if wrapped is None else wrapped[1].strip(), _joined(thoughts + later))
+
+
+def _without_blocks(text: str) -> tuple[str, list[str]]:
+    """An answer without blocks of thinking between its sentences, and these blocks; the last one may have no end."""
+    kept, thoughts, done = [], [], 0
+    for tag in _TAG_OR_CODE.finditer(text):
+        if not tag["open"] or tag.start() < done or _SENTENCE.search(text[max(0, tag.start() - 2) : tag.start()]):
+            continue
+        ended, _ = _first_end(_TAG_OR_CODE, text, tag.end())
+        kept.append(text[done : tag.start()])
+        thoughts.append(text[tag.end() : ended.start() if ended else len(text)])
+        done = ended.end() if ended else len(text)
+    return ("".join([*kept, text[done:]]).strip(), thoughts) if thoughts else (text, [])
 
 
 def _first_end(tags: re.Pattern[str], text: str, start: int) -> tuple[re.Match[str] | None, int]:

@@ -60,7 +60,6 @@ def test_thinking_is_kept_apart(text, thinking):
         'It ends with "</think>" [1].',
         "`<think>` begins it [1].",
         "```\n<think>\na\n</think>\n```\nis an example [1].",
-        "Sure. <think>a</think> b",
         "The channel is <|channel|>final<|message|> [1].",
         "analysis of the text [1]",
         "<answer>It is so [1].</answer>",
@@ -74,6 +73,20 @@ def test_what_stays_text(text):
 def test_tags_of_an_answer_that_follows_thinking_stay():
     text = "The end tag is </think>, in code `</think>`, a block <think>x</think> [1]."
     assert separate(f"<think>a</think>{text}") == Separated(text, "a")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "thinking"),
+    [
+        ("Sure. <think>Not [2].</think>Anna has it [1].", "Sure. Anna has it [1].", "Not [2]."),
+        ("Anna has it [1].<think>Not [2].</think>", "Anna has it [1].", "Not [2]."),
+        ("Anna\n<think>Not [2].</think>\nhas it [1].", "Anna\n\nhas it [1].", "Not [2]."),
+        ("Anna has it [1].\n<think>But [2]", "Anna has it [1].", "But [2]"),
+        ("<think>a</think>Anna has it [1].\n<think>b</think>", "Anna has it [1].", "a\n\nb"),
+    ],
+)
+def test_thinking_between_sentences_of_an_answer_is_kept_apart(text, answer, thinking):
+    assert separate(text) == Separated(answer, thinking)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +115,7 @@ def test_thinking_without_an_end_is_no_answer(text, thinking):
 
 
 def test_an_empty_answer_is_an_error_with_its_reason():
-    for text in ("", "  \n"):
+    for text in ("", "  \n", "\u200b\ufeff \u2060"):
         empty = answer_of(Generation(text, "stop", 3, 5))
         assert empty.error is not None and "the answer is empty (finish_reason 'stop')" in empty.error
         assert (empty.text, empty.finish_reason, empty.prompt_tokens, empty.is_empty) == ("", "error", 3, True)
