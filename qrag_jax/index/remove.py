@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from qrag_jax.documents.found import is_excluded, named_paths
-from qrag_jax.documents.kinds import kind_by_suffix, read_suffixes
+from qrag_jax.documents.found import DocumentFile, is_excluded, named_paths
+from qrag_jax.documents.kinds import kind_by_suffix, read_suffixes, suffixes_by_fields
 from qrag_jax.documents.read import Found
 from qrag_jax.index.folder import CATALOGUE, PATIENCE, SHARDS, index_folder, is_index, names_in, one_writer
 from qrag_jax.index.prepare import MakeMaker
@@ -64,6 +64,18 @@ def gone(
         )
     }
     return tuple(name for name in unseen if name not in kept), tuple(name for name in unseen if name in kept)
+
+
+def with_records(found: Found, paths: Sequence[str], known: Iterable[str]) -> Found:
+    """The files found, and those of records (JSON) that the index has: it knows their fields, though none are named."""
+    seen, suffixes = {file.id for file in found.files}, suffixes_by_fields().difference(read_suffixes())
+    more = tuple(
+        DocumentFile(name, Path(name), named=False)
+        for name in known
+        if PurePath(name).suffix.lower() in suffixes and name not in seen and os.path.isfile(name)
+        if any(lies_in(name, path) for path in paths) and not is_excluded(name)
+    )
+    return replace(found, files=(*found.files, *more))
 
 
 def _has_no_reader(name: str) -> bool:

@@ -38,7 +38,7 @@ from qrag_jax.index.folder import (
     one_writer,
 )
 from qrag_jax.index.prepare import KnownVectors, Made, MakeMaker, Maker, Task, prepare
-from qrag_jax.index.remove import check_place, gone
+from qrag_jax.index.remove import check_place, gone, with_records
 from qrag_jax.index.settings import (
     IndexSettings,
     check_encoder,
@@ -174,6 +174,7 @@ def update_index(
             before = mend(folder)
             with writing_to(folder) as connection:
                 known = list(before.known.values())
+                found = with_records(found, paths, [one.id for one in known])
                 if not plan.mirror:
                     found = _with_known_ids(found, [one.id for one in known])
                 changes = _Update(folder, connection, known_settings or settings, make, plan, known).run(paths, found)

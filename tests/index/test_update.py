@@ -151,6 +151,21 @@ def test_what_the_user_excludes_is_removed_also_if_it_is_all_of_a_path(notes):
     assert update("i", notes, more).num_read == 2  # excludes are given each time, like the paths
 
 
+def test_records_of_the_index_are_read_with_their_fields_though_none_are_named_now(notes):
+    record = Path(notes, "r.json")
+    record.write_text('{"title": "One", "body": "Two"}')
+    with read_with(fields=("body",)):
+        update("i", notes)
+    record.write_text('{"title": "One", "body": "Three"}')
+    Path(notes, "new.json").write_text('{"body": "Four"}')
+    for mirror in (True, False):
+        changes = update("i", notes, mirror=mirror)
+        assert (changes.num_read, changes.kept, changes.removed) == (int(mirror), (), ())
+    assert "Three" in {document.text for document in load_index("i").documents}
+    record.unlink()
+    assert update("i", notes).removed == ("notes/r.json",)
+
+
 def test_an_unreadable_folder_removes_nothing(notes):
     write_notes("notes/deep", x="Another text.")
     update("i", notes)
