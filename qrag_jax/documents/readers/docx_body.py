@@ -31,6 +31,7 @@ _SKIPPED = {W + name for name in (
 _SCRIPTS = {"superscript": "sup", "subscript": "sub"}
 _SHOWN = re.compile(r"\s*(?:MACROBUTTON\s+\S+|GOTOBUTTON\s+\S+|EQ)\s(.*)", re.DOTALL)  # instructions with words
 _PRIVATE = re.compile("[\uf020-\uf0ff]")
+_SMALL = 20  # halves of a point
 _MOST_CARRIED = 10_000  # characters of a paragraph that continues in the next
 _MOST_COLUMNS = 64  # that one cell covers; hostile files declare millions
 
@@ -310,12 +311,11 @@ class _Story(Story):
 
 
 def _moved(properties: Mapping[str, Element]) -> str:
-    """`sup` or `sub` for text that is smaller and moved by a third of its size, as LibreOffice writes raised text."""
-    size, move = (
-        properties[W + name].get(f"{W}val", "") if W + name in properties else "" for name in ("sz", "position")
-    )
-    by = whole_number(move.removeprefix("-"))
-    return "" if not by or 3 * by < whole_number(size) or not size else "sub" if move[0] == "-" else "sup"
+    """`sup` or `sub` for small text off its line, as LibreOffice writes raised text; sizes are halves of points."""
+    of = lambda name: properties[W + name].get(f"{W}val", "") if W + name in properties else ""  # noqa: E731
+    size, by = whole_number(of("sz")), whole_number(of("position").removeprefix("-"))
+    is_moved = by and (0 < size <= _SMALL or 0 < size <= 3 * by)
+    return "" if not is_moved else "sub" if of("position")[0] == "-" else "sup"
 
 
 def _inside(element: Element, wanted: str) -> Iterator[Element]:

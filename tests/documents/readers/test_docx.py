@@ -133,7 +133,7 @@ VML = '<w:pict><v:oval xmlns:v="urn:schemas-microsoft-com:vml"><v:textbox>{}</v:
         (f"{run('10')}{run('-6', SUP)}", "10^-6"),
         (run("H") + run("2", '<w:vertAlign w:val="subscript"/>') + run("O"), "H₂O"),
         (run("10") + run("6", '<w:position w:val="8"/><w:sz w:val="14"/>'), "10^6"),
-        (run("H") + run("2", '<w:position w:val="-6"/><w:sz w:val="14"/>') + run("O"), "H₂O"),
+        (run("H") + run("2", '<w:position w:val="-2"/><w:sz w:val="19"/>') + run("O"), "H₂O"),
         (run("a") + run("b", '<w:position w:val="2"/><w:sz w:val="24"/>'), "ab"),
     ],
 )
