@@ -20,7 +20,7 @@ from qrag_jax.measures.evidence_scores import (
     span_scores,
 )
 from qrag_jax.measures.trec import ndcg
-from qrag_jax.types import CountTokens, Hit, InputError, Retriever
+from qrag_jax.types import CountTokens, Hit, InputError, Retriever, Span
 
 Values = Iterator[tuple[str, float]]  # measure@k, value
 Score = Callable[[StudyQuestion, FoundChunks], Values]
@@ -62,7 +62,9 @@ def score_retriever(
     search = retriever.search if isinstance(retriever, Retriever) else retriever
     texts = {document.id: document.text for document in task.documents}
     found = [
-        FoundChunks(question.id, tuple(_found(hit, texts, count) for hit in search(question.text, max(ks, default=1))))
+        FoundChunks(
+            question.id, tuple(_found(hit, question, texts, count) for hit in search(question.text, max(ks, default=1)))
+        )
         for question in task.questions
     ]
     values = score_questions(task, found, ks, count)
@@ -72,11 +74,31 @@ def score_retriever(
     return RetrieverScores({name: mean_interval(one) for name, one in shares.items()}, values)
 
 
-def _found(hit: Hit, texts: Mapping[str, str], count: CountTokens) -> FoundChunk:
-    document = _name_in_task(hit.place.document, texts)
-    if document in texts and chunk_text(texts[document], hit.spans) != hit.text:
+def _found(hit: Hit, question: StudyQuestion, texts: Mapping[str, str], count: CountTokens) -> FoundChunk:
+    places = [(_name_in_task(hit.place.document, texts), hit.spans), *_copies(hit, texts)]
+    document, spans = places[0]
+    if document in texts and chunk_text(texts[document], spans) != hit.text:
         raise InputError(f"{hit.place}: the task has another text there: search the documents of the task")
-    return FoundChunk(str(hit.place), document, hit.spans, count(hit.text), hit.score)
+    document, spans = next((place for place in places if _answers(place, question)), places[0])
+    return FoundChunk(str(hit.place), document, spans, count(hit.text), hit.score)
+
+
+def _copies(hit: Hit, texts: Mapping[str, str]) -> Iterator[tuple[str, tuple[Span, ...]]]:
+    """The documents and spans of the copies; a copy is told by its sentence, or whole where its white space differs."""
+    for copy in hit.copies:
+        document, shift = _name_in_task(copy.document, texts), copy.start - hit.sentence.place.start
+        spans = tuple((start + shift, end + shift) for start, end in hit.spans)
+        if document in texts:
+            is_same = spans[0][0] >= 0 and chunk_text(texts[document], spans) == hit.text
+            yield document, spans if is_same else ((copy.start, copy.end),)
+
+
+def _answers(place: tuple[str, tuple[Span, ...]], question: StudyQuestion) -> bool:
+    document, spans = place
+    if not question.evidence:
+        return document in question.relevant
+    parts = [part for part in question.evidence if part.document_id == document]
+    return any(part.start < end and start < part.end for part in parts for start, end in spans)
 
 
 def _name_in_task(document: str, names: Collection[str]) -> str:

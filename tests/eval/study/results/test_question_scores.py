@@ -194,6 +194,21 @@ def test_an_index_of_files_is_scored(tmp_path):
     assert scores.means["recall@1"].low < 1
 
 
+@pytest.mark.parametrize("other", ["\n\nAnna has it. Ask her.", "Anna  has it.\nAsk her."])
+@pytest.mark.parametrize("kind", ["documents", "evidence"])
+def test_evidence_in_a_copy_of_a_passage_is_found(tmp_path, kind, other):
+    texts = {"a.md": "Anna has it. Ask her.", "b.md": other, "c.md": "Anna has it. Ask her."}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    evidence = (Evidence("b.md", other.index("Ask"), len(other)),) if kind == "evidence" else ()
+    question = StudyQuestion("q", "Who has it? Anna!", ("b.md",), evidence)
+    documents = tuple(Document(name, text) for name, text in texts.items())
+    task = StudyTask("keys", kind, documents, (question,), {name: ((0, len(text)),) for name, text in texts.items()})
+    with open_index(tmp_path, retriever="bm25") as index:
+        assert len(index.search(question.text, 3)) == 1
+        assert score_retriever(index, task, ks=(1,)).means["recall@1"].mean == 1
+
+
 ELSEWHERE = replace(passage("d", 0, 8), place=Place("x", 0, 8, 1))
 
 
