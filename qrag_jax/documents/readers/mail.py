@@ -15,7 +15,7 @@ from qrag_jax.documents.readers import html
 from qrag_jax.types import InputError
 
 _HEAD = ("From", "To", "Cc", "Date")
-_TEXTS = ("text/plain", "text/html")
+_TEXTS = ("text/plain", "text/html", "text/markdown")
 _WITHOUT_TEXT = "HTML texts without words"  # a kind of content that is left out
 _MAX_HEADER = 20_000  # characters of a line of the head that are parsed, which takes quadratic time
 _ASCII = (None, "us-ascii", "ascii")  # declared by programs that do not know the encoding
@@ -53,7 +53,7 @@ def _bodies(part: Message, options: ReadOptions, missing: dict[str, int], depth:
     if any(len(str(value)) > _MAX_HEADER for name, value in part.raw_items() if name.lower().startswith("content-")):
         raise InputError(f"describes a part in more than {_MAX_HEADER:,} characters, so it is hostile; leave it out")
     kind = part.get_content_type()
-    inner = part.get_payload()
+    inner = part.get_payload() if part.is_multipart() else None  # else it may fail: it decodes by what is declared
     if kind.startswith("message/") and isinstance(inner, list):
         for message in cast(list[Message], inner):
             if kind in ("message/rfc822", "message/global"):

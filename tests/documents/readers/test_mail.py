@@ -119,3 +119,8 @@ def test_reports_and_parts_without_a_boundary_are_read():
         "Action: failed\n\nStatus: 5.1.1"
     )
     assert read(b"Subject: Hi\nContent-Type: multipart/mixed\n\n--B\n\nwords").text == "# Hi\n\n--B\n\nwords"
+
+
+def test_declarations_of_a_charset_in_parts_and_other_texts_are_read():
+    for declared in ("text/plain; charset*=us-ascii'en'utf-8", "text/markdown; charset=utf-8"):
+        assert read(f"Subject: Hi\nContent-Type: {declared}\n\nGrüße".encode()).text == "# Hi\n\nGrüße"
