@@ -112,7 +112,7 @@ def _decoded(raw: bytes, declared: str | None, encoding: str) -> tuple[str, dict
 
     try:
         text = "\ufffd" if declared in _ASCII else by_label(raw, declared)
-    except LookupError:
+    except (LookupError, ValueError):  # nobody knows it; it contains a zero byte, or its codec cannot go on
         text = "\ufffd"
     if is_mostly_wrong(text):
         return undeclared(raw, encoding)
