@@ -26,7 +26,7 @@ _LEAST = 0.5  # of the words of the HTML: a plain text with fewer only says that
 
 def read_mail(raw: bytes, options: ReadOptions) -> Converted:
     """The text of a mail and of the mails in it, without attachments."""
-    message = email.message_from_bytes(raw)
+    message = email.message_from_bytes(raw.replace(b"\0", b""))  # else declarations with one raise ValueError
     if not any(message[name] for name in (*_HEAD, "Subject", "Received", "Message-ID")):
         raise InputError(
             "not a mail, because it has no sender, subject or date; rename it to end in .txt if it is text"
@@ -112,7 +112,7 @@ def _decoded(raw: bytes, declared: str | None, encoding: str) -> tuple[str, dict
 
     try:
         text = "\ufffd" if declared in _ASCII else by_label(raw, declared)
-    except (LookupError, ValueError):  # nobody knows it; it contains a zero byte, or its codec cannot go on
+    except (LookupError, ValueError):  # nobody knows it, or its codec cannot go on
         text = "\ufffd"
     if is_mostly_wrong(text):
         return undeclared(raw, encoding)

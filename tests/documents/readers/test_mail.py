@@ -69,7 +69,7 @@ def test_attachments_are_counted_and_mails_in_mails_read():
 def test_text_without_a_true_charset_is_read():
     for declared, written, given in (
         ("x-nope", "cp1252", "utf-8"),
-        ("a\0b", "utf-8", "utf-8"),
+        ("\0''; charset*=a\0''b", "utf-8", "utf-8"),
         ("idna", "utf-8", "utf-8"),
         ("us-ascii", "utf-8", "utf-8"),
         ("us-ascii", "koi8_r", "koi8_r"),
