@@ -51,10 +51,10 @@ def say_converted(told: Sequence[Hit | Citation]) -> None:
 
 
 def format_copies(copies: Sequence[Place]) -> str:
-    """Formats the other places of a passage: `also in a.md:3, b.md:9 and 2 more`."""
-    more = len(copies) - _MAX_COPIES
-    places = ", ".join(shown(str(place)) for place in copies[:_MAX_COPIES])
-    return f"also in {places}{f' and {more:,} more' if more > 0 else ''}"
+    """Formats the other places of a passage, each once: `also in a.md:3, b.md:9 and 2 more`."""
+    places = list(dict.fromkeys(shown(str(place)) for place in copies))
+    more = len(places) - _MAX_COPIES
+    return f"also in {', '.join(places[:_MAX_COPIES])}{f' and {more:,} more' if more > 0 else ''}"
 
 
 def sentence_to_json(sentence: Sentence) -> dict[str, object]:

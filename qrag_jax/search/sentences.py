@@ -30,8 +30,10 @@ from qrag_jax.unit_rows import unit_rows
 
 _NO_ANSWERS = ("heading", "rule", "front_matter", "definitions")  # kinds of blocks that name or divide
 _FENCES = ("```", "~~~")
+_LEAST_LINES = 3  # after the first, which tell a poem or a log from prose
 _FULL = 2 / 3  # of the longest line: shorter lines are not wrapped prose
-_ROW = re.compile(r"^\s*\|(?!\s*:?-)|[0-9][)%*\s]*$")  # of a table: a Markdown row, or a line that ends in a number
+# Of a table: a Markdown row, a border, or a line that ends in a number.
+_ROW = re.compile(r"^\s*\|(?!\s*:?-)|^\s*\+[-=+]+\+\s*$|[0-9][)%*\s]*$")
 
 
 def best_sentences(
@@ -119,19 +121,21 @@ def _lines_apart(text: str, unit: Span) -> Iterator[Span]:
 
     A line ends alone if the next one does not begin in lower case, and it leaves a third of the longest line free, or
     both look like rows of a table. Lines of wrapped prose are full. If most lines end alone, all of them do that are
-    not before lower case.
+    not before lower case; so do the lines of a poem or a log, of which each one begins with a capital or a digit.
     """
     start, end = unit
     lines = text[start:end].splitlines(keepends=True)
     sizes = [len(line) for line in lines]
     sizes[0] += start - text.rfind("\n", 0, start) - 1  # from the beginning of its line
-    may_end = [not following.lstrip()[:1].islower() for following in lines[1:]]
+    begins = [following.lstrip()[:1] for following in lines[1:]]
+    may_end = [not begin.islower() for begin in begins]
     is_row = [_ROW.search(line) is not None for line in lines]
     alone = [
         may and (size < _FULL * max(sizes) or rows == (True, True))
         for may, size, rows in zip(may_end, sizes, pairwise(is_row), strict=False)
     ]
-    ends = may_end if 2 * sum(alone) > sum(may_end) else alone
+    is_list = len(begins) >= _LEAST_LINES and all(begin.isupper() or begin.isdigit() for begin in begins)
+    ends = may_end if is_list or 2 * sum(alone) > sum(may_end) else alone
     begin, place = start, start
     for line, is_end in zip(lines, [*ends, True], strict=True):
         place += len(line)

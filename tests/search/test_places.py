@@ -7,7 +7,7 @@ from support.passages import documents, lines_corpus, ranked, split_lines
 
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.cli.find import format_hits
-from qrag_jax.cli.output import excerpt_with, place_to_json, say_converted
+from qrag_jax.cli.output import excerpt_with, format_copies, place_to_json, say_converted
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.search.answer import find_passages
 from qrag_jax.search.citations import cite
@@ -174,3 +174,4 @@ def test_copies_are_listed_below_a_passage():
     corpus = lines_corpus(*["The lamp is red."] * 6)
     (hit,) = make_hits("lamp", corpus, rank_distinct(rank_bm25, "lamp", corpus, 5))
     assert format_hits([hit]).splitlines()[2] == "    also in b.txt:1, c.txt:1, d.txt:1 and 2 more"
+    assert format_copies((*hit.copies[:1] * 3, hit.copies[1])) == "also in b.txt:1, c.txt:1"

@@ -48,6 +48,19 @@ def test_what_a_passage_may_answer_with():
     ]
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["The gull flies high", "The tide runs low", "The mole stands by", "The winds all blow"],
+        ["2024-01-01 INFO it starts", "2024-01-01 WARN disk 7 is full", "2024-01-02 INFO ends", "2024-01-03 INFO ends"],
+        ["+-----+----+", "| K60 | 85 |", "+-----+----+", "| K61 | 80 |", "+-----+----+"],
+    ],
+)
+def test_lines_of_poems_logs_and_grids_answer_alone(lines):
+    document = Document("a.txt", "\n".join(lines))
+    assert texts_of(document, [(0, len(document.text))]) == lines
+
+
 def test_what_says_nothing_is_taken_where_nothing_else_is_there():
     document = Document("a", "# Keys\n\n---\n\n```\n```\n")
     assert texts_of(document, [(0, len(document.text))]) == ["# Keys", "---", "```", "```"]
