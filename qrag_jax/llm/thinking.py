@@ -41,6 +41,8 @@ _HEADED = re.compile(
 _HEADED_BEGUN = re.compile(r"analysis[A-Z]")
 # Before a closing tag that is a word of a sentence; a line end follows only thinking.
 _SENTENCE = re.compile(r"[\w,;:][ \t]$|[\"'\u2018-\u201f\u00ab(]$")
+# Before a block between two sentences; not the mark of a list.
+_BETWEEN = re.compile(r"(?:[\n\r]|[^\W\d][.!?]|[\])\u3011][.!?]?)[ \t]*$")
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _without_blocks(text: str) -> tuple[str, list[str]]:
     """An answer without blocks of thinking between its sentences, and these blocks; the last one may have no end."""
     kept, thoughts, done = [], [], 0
     for tag in _TAG_OR_CODE.finditer(text):
-        if not tag["open"] or tag.start() < done or _SENTENCE.search(text[max(0, tag.start() - 2) : tag.start()]):
+        if not tag["open"] or tag.start() < done or not _BETWEEN.search(text[max(0, tag.start() - 4) : tag.start()]):
             continue
         ended, _ = _first_end(_TAG_OR_CODE, text, tag.end())
         kept.append(text[done : tag.start()])
