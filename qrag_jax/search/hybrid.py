@@ -118,7 +118,8 @@ def rank_hybrid(
         corpus: with vectors of the same encoder.
         embed: texts -> vectors.
         top_k: most nodes; None ranks all.
-        weight: of the words, in [0, 1]; 0 is the order of `rank_dense`, 1 that of `rank_bm25`.
+        weight: of the words, in [0, 1]; 0 is the order of `rank_dense`, 1 that of `rank_bm25`
+            if identifiers counted more.
 
     Returns:
         Scores in [-1, 1].
