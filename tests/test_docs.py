@@ -250,7 +250,7 @@ def _run(line: str) -> int:
     parts = shlex.split(line)
     words = []
     for before, part in pairwise(["", *parts]):  # patterns of --only stand in quotes
-        words += sorted(glob.glob(part)) if "*" in part and before != "--only" else [part]
+        words += sorted(glob.glob(part)) if "*" in part and before not in ("--only", "--exclude") else [part]
     if words[1] == "train" and "--dry_run" in words:
         return main(words[1:])
     if words[1] == "train":
