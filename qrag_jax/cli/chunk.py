@@ -70,8 +70,7 @@ examples:
   qrag chunk - --strategy late --vectors vectors.npy
 """
 _FLAGS = f"""\
-paths FILE ...             files (text, code, PDF, HTML, DOCX, ODT, EPUB, mails, tables, JSON, notebooks, subtitles),
-                           folders, or - for standard input
+paths FILE ...             files (text, code, PDF, HTML, DOCX, ODT, EPUB, mails, tables, JSON), folders, or - (stdin)
 --strategy                 how to cut (default: fixed; tree with --tree)
 --points                   for hierarchy and levels: where section boundaries come from (default: headings; tagger with
                            --tagger)
