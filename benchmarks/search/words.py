@@ -1,6 +1,6 @@
 """Are words found however they are written, and is the exact identifier first?
 
-    python -m benchmarks.search.words [--out benchmarks/search/results/words.md]        # 2 minutes on 2 cores
+    python -m benchmarks.search.words        # 2 minutes on 2 cores
 
 `words/pairs.jsonl` has texts with a word in one form, and questions with the other form: of each script, signs that
 readers leave out or write in several ways. A pair is found if its text is the first of its pool: the texts of its
@@ -109,12 +109,8 @@ def report() -> str:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--out", type=Path, help="write the table there too")
-    args = parser.parse_args()
-    table = report()
-    print(table)
-    if args.out:
-        args.out.write_text(f"# Words\n\n`python -m benchmarks.search.words`\n\n{table}\n")
+    parser.parse_args()
+    print(report())
 
 
 if __name__ == "__main__":

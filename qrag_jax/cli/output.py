@@ -37,7 +37,7 @@ def place_to_json(place: Place) -> dict[str, object]:
 
 
 def told_to_json(told: Hit | Citation) -> dict[str, object]:
-    """What hits and citations have in common as JSON fields: the sentence, copies and what is left out."""
+    """The JSON fields of both hits and citations: the sentence, the copies, and the content that is left out."""
     copies = [place_to_json(place) | {"start": place.start, "end": place.end} for place in told.copies]
     return {"sentence": sentence_to_json(told.sentence), "copies": copies, "left_out": dict(told.left_out)}
 

@@ -1,4 +1,4 @@
-"""What is not read in a folder: hidden names, files of tools, those of `.gitignore`, and what the user excludes."""
+"""Passes over files of a folder: hidden ones, those of tools and of `.gitignore`, and those that the user excludes."""
 
 import os
 import re
@@ -15,7 +15,7 @@ EXCLUDED, HIDDEN, OF_TOOLS, OF_GIT = "excluded", "hidden", "of tools", "in .giti
 _GITIGNORE = ".gitignore"
 _MAX_BYTES, _MAX_PATH = 2**17, 1_000  # of a `.gitignore` that somebody wrote; of a path that rules are asked about
 _MAX_STARS = 3  # of a rule: each further one multiplies its time by the length of the name
-# What package managers, compilers and minifiers write.
+# Package managers, compilers and minifiers write these.
 _FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages"))
 _FILES = (".min.js", ".min.css", "package-lock.json", "pnpm-lock.yaml")
 _OF_ENVIRONMENT = ("pyvenv.cfg", "conda-meta")  # in the folder of a virtual environment

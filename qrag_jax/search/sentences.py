@@ -32,7 +32,7 @@ _NO_ANSWERS = ("heading", "rule", "front_matter", "definitions")  # kinds of blo
 _FENCES = ("```", "~~~")
 _LEAST_LINES = 3  # after the first, which tell a poem or a log from prose
 _FULL = 2 / 3  # of the longest line: shorter lines are not wrapped prose
-# Of a table: a Markdown row, a border, or a line that ends in a number.
+# A line of a table: a Markdown row, a border, or a line that ends in a number.
 _ROW = re.compile(r"^\s*\|(?!\s*:?-)|^\s*\+[-=+]+\+\s*$|[0-9][)%*\s]*$")
 
 

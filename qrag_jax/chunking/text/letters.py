@@ -35,7 +35,7 @@ _SAME = (
     ("\u0d33\u0d4d", "\u0d7e"), ("\u0d15\u0d4d", "\u0d7f"), ("\u09a4\u09cd", "\u09ce"),
 )  # fmt: skip
 _RAISED = "\u00b2\u00b3\u00b9\u2070\u2074-\u2079\u207a\u207b"
-# What NFKC would change in meaning: 10² is not 102, 3½ not 31/2, and a narrow blank between digits ends no number.
+# NFKC would change these meanings: it reads 10² as 102 and 3½ as 31/2, and ends a number at a narrow blank.
 _BEFORE = (
     (re.compile(f"[{_RAISED}]+"), lambda found: "^" + unicodedata.normalize("NFKC", found[0])),
     (re.compile("[\u00bc-\u00be\u2150-\u215e]"), lambda found: " " + found[0]),

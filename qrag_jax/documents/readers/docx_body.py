@@ -38,7 +38,7 @@ _MOST_COLUMNS = 64  # that one cell covers; hostile files declare millions
 
 @dataclass
 class _Document:
-    """What all stories of a document share."""
+    """The data that the body, notes and headers of one document share."""
 
     package: Package
     styles: Styles

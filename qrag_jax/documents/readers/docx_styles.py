@@ -65,7 +65,7 @@ def numbering_of(properties: Element | None) -> tuple[str | None, str | None]:
 
 
 class Styles:
-    """What styles say, by their id."""
+    """The properties of styles, by the ids of the styles."""
 
     def __init__(self, root: Element | None):
         """Finds all styles of `word/styles.xml`."""

@@ -34,7 +34,7 @@ _SKIPPED = {
 
 @dataclass
 class _Document:
-    """What all stories of a document share."""
+    """The data that the body, notes and headers of one document share."""
 
     archive: Archive
     styles: Styles

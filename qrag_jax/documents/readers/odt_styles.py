@@ -38,7 +38,7 @@ class Look(NamedTuple):
 
 
 class Styles:
-    """What the styles of `content.xml` and `styles.xml` say."""
+    """The properties of the styles in `content.xml` and `styles.xml`."""
 
     def __init__(self, roots: Iterable[Element]):
         """Finds all styles."""

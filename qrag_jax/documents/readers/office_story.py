@@ -1,4 +1,4 @@
-"""What readers of office documents share: safe XML, the tree of HTML that they build, numbers of lists."""
+"""Shared parts of the DOCX and ODT readers: safe XML, the HTML tree that they build, numbers of lists."""
 
 import re
 import sys

@@ -1,7 +1,7 @@
-"""What stands on a page of a PDF beside its own text: values of form fields, notes, stamps and remarks of reviewers.
+"""Reads the marks on a page of a PDF: values of form fields, notes, stamps and remarks of reviewers.
 
-Each is a mark with a rectangle, and is written into the text of the page next to the nearest characters: a value after
-its label, `[x]` before the label of a checked box, anything else on a line of its own.
+Each mark has a rectangle. Its text is put into the text of the page next to the nearest characters: a value after its
+label, `[x]` before the label of a checked box, anything else on a separate line.
 """
 
 import ctypes

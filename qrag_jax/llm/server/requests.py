@@ -12,7 +12,7 @@ from qrag_jax.types import Choice, Grammar, JsonSchema, Message, Regex, Sampling
 
 SYSTEM = "system"  # stands for the role in a set of refused fields
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-# What follows from a refusal, for the warning; of each field once.
+# Refused field -> how the request changes, in the words of the warning.
 CHANGES = {
     "max_tokens": "it is sent as max_completion_tokens",
     "max_completion_tokens": "it is sent as max_tokens",

@@ -298,7 +298,7 @@ def train_word_level(texts: Iterable[str], vocab_size: int = 30_000, min_count: 
 
 @lru_cache(maxsize=1 << 14)
 def _kind(letter: str) -> int:
-    """What a character tells of a vocabulary: nothing, or whether a word may be spelled with it."""
+    """The kind of a character: not part of a word, a letter that alone has a meaning, or one that only spells words."""
     if letter.isspace() or (letter.isascii() and not letter.isalnum()):
         return _BLANK
     return _KNOWN if letter.isascii() or _WHOLE.match(letter) else _SPELLED
