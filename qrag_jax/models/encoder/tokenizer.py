@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from qrag_jax.files.reading import read_text_limited
 from qrag_jax.files.whole_file import read_json
@@ -249,15 +249,14 @@ class TextTokenizer:
         words. White space and ASCII punctuation do not count.
         """
         shares = np.zeros(len(texts))
-        asked = [number for number, text in enumerate(texts) if not text.isascii()]
-        for number, encoding in zip(asked, self._encode_batch([texts[i] for i in asked], offsets=True), strict=True):
-            kinds = np.array([_kind(letter) for letter in texts[number]])
-            ids, offsets = np.asarray(encoding.ids), np.asarray(encoding.offsets, np.int64).reshape(-1, 2)
-            alone = np.bincount(offsets[:, 0][np.diff(offsets)[:, 0] == 1], minlength=len(kinds)) > 0
-            unknown = (kinds == _SPELLED) & alone
-            for start, end in offsets[ids == self.unknown_id]:
-                unknown[start:end] = kinds[start:end] != _BLANK
-            shares[number] = unknown.sum() / max(1, (kinds != _BLANK).sum())
+        asked = {number: text.split() for number, text in enumerate(texts) if not text.isascii()}
+        words = list(dict.fromkeys(word for some in asked.values() for word in some))  # each is read once
+        encodings = self._encode_batch(words, offsets=True)
+        counts = [_count_unknown(word, found, self.unknown_id) for word, found in zip(words, encodings, strict=True)]
+        known = dict(zip(words, counts, strict=True))
+        for number, some in asked.items():
+            num_unknown, num_counted = np.array([known[word] for word in some], int).reshape(-1, 2).sum(axis=0)
+            shares[number] = num_unknown / max(1, num_counted)
         return shares
 
     def _encode_batch(self, texts: Sequence[object], offsets: bool) -> list:
@@ -294,6 +293,17 @@ def train_word_level(texts: Iterable[str], vocab_size: int = 30_000, min_count: 
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in (CLS, SEP)],
     )
     return TextTokenizer(tokenizer)
+
+
+def _count_unknown(word: str, encoding: Encoding, unknown_id: int) -> tuple[int, int]:
+    """(characters that the vocabulary does not know, characters that count) of a word."""
+    kinds = np.array([_kind(letter) for letter in word])
+    ids, offsets = np.asarray(encoding.ids), np.asarray(encoding.offsets, np.int64).reshape(-1, 2)
+    alone = np.bincount(offsets[:, 0][np.diff(offsets)[:, 0] == 1], minlength=len(kinds)) > 0
+    unknown = (kinds == _SPELLED) & alone
+    for start, end in offsets[ids == unknown_id]:
+        unknown[start:end] = kinds[start:end] != _BLANK
+    return int(unknown.sum()), int((kinds != _BLANK).sum())
 
 
 @lru_cache(maxsize=1 << 14)
