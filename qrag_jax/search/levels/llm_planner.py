@@ -15,12 +15,11 @@ from pathlib import Path
 from qrag_jax.annotate.ask_chunks import Desk, Progressed, Reading
 from qrag_jax.chunking.size.packing import longest
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range
+from qrag_jax.chunking.tree.level_ranges import LARGEST, SMALLEST, LevelRange, full_range, plan_range
 from qrag_jax.llm.json_answers import OneOf, Record, Text, parse_json, schema_grammar
 from qrag_jax.llm.prompts import fence, load_prompt
-from qrag_jax.types import CountTokens, Grammar, InputError, Message, Sampling, TextGenerator, check_fields
+from qrag_jax.types import CountTokens, Grammar, Message, Sampling, TextGenerator, check_fields
 
-LARGEST, SMALLEST = "largest_chunk_size", "smallest_chunk_size"
 _PROMPT = "plan"
 _TRACE_CHARS = 400  # of one sentence, within `max_tokens`
 _MARK = "heads"
@@ -85,13 +84,7 @@ class PlanForm:
     def read(self, text: str) -> LevelRange:
         """Reads the range of an answer."""
         value = parse_json(text, self._schema)
-        least, most = self.names.index(value[LARGEST]), self.names.index(value[SMALLEST])
-        if least > most:
-            raise InputError(
-                f"{LARGEST} {value[LARGEST]!r} is smaller than {SMALLEST} {value[SMALLEST]!r}: exchange them; from the "
-                f"largest to the smallest the sizes are {', '.join(self.names)}"
-            )
-        return LevelRange(least, most)
+        return plan_range(value[LARGEST], value[SMALLEST], self.names)
 
 
 def make_llm_planner(
