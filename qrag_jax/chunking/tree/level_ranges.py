@@ -3,13 +3,8 @@
 A level is a number: 0 is the document, larger ones are finer. Its name is that of its parts, from `NAMES`, or the most
 tokens of a span (`size_names`). A node represents its own level and those down to just above its children; a leaf
 represents all finer ones. So the nodes of any range cover the whole text, whatever levels a document lacks.
-
-A plan is the text of a planner that reasons: a trace of sentences, then one JSON object with the names of the coarsest
-and the finest level, and nothing after it.
 """
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,13 +12,11 @@ import numpy as np
 from jaxtyping import Int
 
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.types import CountTokens, InputError, UsageError
+from qrag_jax.types import UsageError
 
 DOCUMENT = "document"
 NAMES = (DOCUMENT, "section", "subsection", "paragraph", "sentence")
 SIZES = (1024, 512, 256, 128, 64)
-LARGEST, SMALLEST = "largest_chunk_size", "smallest_chunk_size"  # fields of a plan
-_OBJECT = re.compile(r"\{[^{}]*\}")  # a plan has no objects inside
 
 
 @dataclass(frozen=True, order=True)
@@ -104,70 +97,3 @@ def nodes_in(tree: ChunkTree, levels: LevelRange, num_levels: int) -> Int[np.nda
     inner = np.setdiff1d(np.arange(len(tree)), tree.leaves)
     until[inner] = np.maximum(level[inner], np.minimum(tree.level[inner + 1], finest) - 1)  # its first child follows it
     return np.flatnonzero((level <= levels.most) & (until >= levels.least))
-
-
-def format_plan(levels: LevelRange, names: Sequence[str]) -> str:
-    """Formats a range as the JSON object that ends a plan."""
-    return json.dumps({LARGEST: names[levels.least], SMALLEST: names[levels.most]})
-
-
-def plan_range(largest: object, smallest: object, names: Sequence[str]) -> LevelRange:
-    """The range of two names, from a plan.
-
-    Raises:
-        InputError: a name is not a level, or the largest size is finer than the smallest; the message is a reason for
-            the model.
-    """
-    for field, name in ((LARGEST, largest), (SMALLEST, smallest)):
-        if name not in names:
-            raise InputError(f"{field} must be one of {', '.join(names)}, got {name!r}")
-    least, most = names.index(str(largest)), names.index(str(smallest))
-    if least > most:
-        raise InputError(
-            f"{LARGEST} {largest!r} is smaller than {SMALLEST} {smallest!r}: exchange them; from the largest to the "
-            f"smallest the sizes are {', '.join(names)}"
-        )
-    return LevelRange(least, most)
-
-
-def split_plan(text: str) -> tuple[str, str]:
-    """(trace, JSON object) of a plan; the object is not parsed.
-
-    Raises:
-        InputError: the text has no object in braces, has several, or continues after it.
-    """
-    found = list(_OBJECT.finditer(text))
-    if len(found) != 1:
-        number = "no JSON object" if not found else f"{len(found)} JSON objects"
-        raise InputError(f"it has {number}; end with one, with the fields {LARGEST} and {SMALLEST}")
-    if after := text[found[0].end() :].strip():
-        raise InputError(f"it goes on after the JSON object with {after[:40]!r}; end with the object")
-    return text[: found[0].start()].strip(), found[0][0]
-
-
-def parse_plan(
-    text: str, names: Sequence[str], *, max_trace: int | None = None, count: CountTokens | None = None
-) -> LevelRange:
-    """Parses a plan: a trace of sentences, then one JSON object with two names of levels.
-
-    Args:
-        text: a whole answer of a model.
-        names: of the levels, the coarsest first.
-        max_trace: most tokens of the trace; None is no limit.
-        count: text -> its tokens; None counts words.
-
-    Raises:
-        InputError: the text is not such a plan; the message is a reason for the model.
-    """
-    trace, plan = split_plan(text)
-    if max_trace is not None and (size := len(trace.split()) if count is None else count(trace)) > max_trace:
-        raise InputError(f"its trace has {size:,} tokens, at most {max_trace:,}; write a shorter one")
-    try:
-        pairs = json.loads(plan, object_pairs_hook=list)
-    except ValueError as error:
-        raise InputError(f"its JSON object does not parse ({error}); write {{{LARGEST!r}: NAME, ...}}") from error
-    if sorted(name for name, _ in pairs) != [LARGEST, SMALLEST]:
-        given = ", ".join(name for name, _ in pairs) or "none"
-        raise InputError(f"its JSON object has the fields {given}; give {LARGEST} and {SMALLEST}, each once")
-    value = dict(pairs)
-    return plan_range(value[LARGEST], value[SMALLEST], names)

@@ -15,7 +15,8 @@ from pathlib import Path
 from qrag_jax.annotate.ask_chunks import Desk, Progressed, Reading
 from qrag_jax.chunking.size.packing import longest
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.chunking.tree.level_ranges import LARGEST, SMALLEST, LevelRange, full_range, plan_range
+from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range
+from qrag_jax.chunking.tree.plan_texts import LARGEST, SMALLEST, plan_range
 from qrag_jax.llm.json_answers import OneOf, Record, Text, parse_json, schema_grammar
 from qrag_jax.llm.prompts import fence, load_prompt
 from qrag_jax.types import CountTokens, Grammar, Message, Sampling, TextGenerator, check_fields

@@ -12,16 +12,13 @@ from qrag_jax.chunking.tree.level_ranges import (
     LevelRange,
     all_ranges,
     format_levels,
-    format_plan,
     full_range,
     nodes_in,
     parse_levels,
-    parse_plan,
     size_names,
-    split_plan,
 )
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import UsageError
 
 
 def make_tree(levels, parents, size=1):
@@ -99,43 +96,3 @@ def test_nodes_of_any_range_cover_the_text_and_those_of_two_are_those_of_both(ca
             nodes_in(tree, LevelRange(level, level), num_levels) for level in range(levels.least, levels.most + 1)
         ]
         assert nodes.tolist() == np.unique(np.concatenate(single)).tolist()
-
-
-PLAN = '{"largest_chunk_size": "section", "smallest_chunk_size": "paragraph"}'
-
-
-@pytest.mark.parametrize("levels", all_ranges(NAMES))
-def test_a_plan_reads_back(levels):
-    text = f"It asks for one fact {{ here.\nSo: {format_plan(levels, NAMES)}\n"
-    assert parse_plan(text, NAMES) == levels
-    assert split_plan(text) == ("It asks for one fact { here.\nSo:", format_plan(levels, NAMES))
-
-
-def test_the_trace_of_a_plan_has_a_limit():
-    assert parse_plan(f"one two three {PLAN}", NAMES, max_trace=3) == LevelRange(1, 3)
-    with pytest.raises(InputError, match="its trace has 3 tokens, at most 2; write a shorter one"):
-        parse_plan(f"one two three {PLAN}", NAMES, max_trace=2)
-    with pytest.raises(InputError, match="its trace has 13 tokens, at most 12"):
-        parse_plan(f"one two three {PLAN}", NAMES, max_trace=12, count=len)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "it has no JSON object; end with one, with the fields largest_chunk_size"),
-        ("It asks for one fact. {", "it has no JSON object"),
-        (f"{PLAN} or {PLAN}", "it has 2 JSON objects"),
-        (f"{PLAN} That is all.", "it goes on after the JSON object with 'That is all.'"),
-        (f"{{{PLAN}}}", "it goes on after the JSON object with '}'"),
-        (PLAN.replace(":", ""), "its JSON object does not parse"),
-        ('{"largest_chunk_size": "section"}', "has the fields largest_chunk_size; give largest"),
-        ("{}", "has the fields none"),
-        (PLAN[:-1] + ', "smallest_chunk_size": "section"}', "each once"),
-        (PLAN.replace("paragraph", "chapter"), "smallest_chunk_size must be one of document, .*, got 'chapter'"),
-        (PLAN.replace('"section"', "[1]"), r"largest_chunk_size must be one of .*, got \[1\]"),
-        (PLAN.replace("section", "sentence"), "largest_chunk_size 'sentence' is smaller than .* 'paragraph': exchange"),
-    ],
-)
-def test_what_is_no_plan_is_refused_with_the_reason(text, reason):
-    with pytest.raises(InputError, match=reason):
-        parse_plan(text, NAMES)
