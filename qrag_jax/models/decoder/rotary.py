@@ -115,8 +115,8 @@ def turns_at(
 
 
 def rotate_halves(
-    x: Float[Array, "B heads C c"], cos: Float[Array, "B 1 C pairs"], sin: Float[Array, "B 1 C pairs"]
-) -> Float[Array, "B heads C c"]:
+    x: Float[Array, "*rows c"], cos: Float[Array, "*turns pairs"], sin: Float[Array, "*turns pairs"]
+) -> Float[Array, "*rows c"]:
     """Turns (x_k, x_{k + c/2}) by its angle, in float32: `(a cos - b sin, b cos + a sin)`; the dtype of `x` stays."""
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
