@@ -3,7 +3,7 @@
 stories (questions over facts), worlds (simulator), vocabulary, story_notes (what facts say, notes of them), babi
 (reader), haystack (real sentences), babilong (facts hidden in them), jsonl and vector_task (users' own data), vectors.
 study_task (documents, questions, evidence), its readers (beir, cranfield, chroma, squad, multirc, scisumm,
-conditionalqa, financebench, file_questions), stitch.
+conditionalqa, financebench, file_questions), stitch; plan_tasks (controlled tasks for planners).
 """
 
 import lazy_loader

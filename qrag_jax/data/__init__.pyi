@@ -3,6 +3,8 @@
 from .corpora.file_questions import read_files as read_files
 from .corpora.study_task import StudyQuestion as StudyQuestion
 from .corpora.study_task import StudyTask as StudyTask
+from .plan_tasks import PlanTask as PlanTask
+from .plan_tasks import PlanTaskConfig as PlanTaskConfig
 from .questions.examples import read_examples as read_examples
 from .questions.multihop import read_2wiki as read_2wiki
 from .questions.multihop import read_hotpot as read_hotpot
