@@ -178,6 +178,21 @@ REWARDS: Registry[Callable[[Any], Any]] = Registry(
     ),
 )
 
+_DECODER_REWARDS = "qrag_jax.train.decoder.rewards"
+DECODER_REWARDS: Registry[Callable[[Any], Any]] = Registry(
+    "rewards",
+    (
+        Entry("label_alignment", f"{_DECODER_REWARDS}:label_alignment", "share of the ends of a plan that are right"),
+        Entry("exact_plan", f"{_DECODER_REWARDS}:exact_plan", "1 if all ends are right"),
+        Entry("evidence_recall", f"{_DECODER_REWARDS}:evidence_recall", "of the context of the planned levels"),
+        Entry("answer_em", f"{_DECODER_REWARDS}:answer_em", "exact match of an answer from that context", LLM),
+        Entry("answer_f1", f"{_DECODER_REWARDS}:answer_f1", "token F1 of an answer from that context", LLM),
+        Entry("cost", f"{_DECODER_REWARDS}:cost", "minus the cost of the plan"),
+        Entry("length", f"{_DECODER_REWARDS}:length", "minus the tokens of a trace beyond its limit"),
+        Entry("format", f"{_DECODER_REWARDS}:format_", "1 if the plan parses and its trace is within its limit"),
+    ),
+)
+
 STORES: Registry[Callable[[Any], Any]] = Registry(
     "store",
     (Entry("memory", "qrag_jax.search.dense:in_memory", "compares all vectors exactly, in memory"),),

@@ -75,6 +75,7 @@ ALL = {
         names.LEARNERS, lambda thing: isinstance(thing, LearnerKind), "reference/training.md", names.LEARNERS.names,
     ),
     "rewards": (names.REWARDS, callable, "reference/training.md", names.REWARDS.names),
+    "decoder rewards": (names.DECODER_REWARDS, callable, "reference/training.md", names.DECODER_REWARDS.names),
     "stores": (names.STORES, callable, "how_to/keep_an_index.md", names.STORES.names),
     "tasks": (names.TASKS, callable, "reference/study.md", names.TASKS.names),
     "pages": (names.PAGES, lambda thing: isinstance(thing, Page), "reference/study.md", names.PAGES.names),

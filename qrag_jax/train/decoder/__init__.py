@@ -1,0 +1,1 @@
+"""Training of decoders: imitation (SFT), reinforcement (GRPO), and both in turns (STITCH)."""

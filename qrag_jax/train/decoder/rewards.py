@@ -1,0 +1,271 @@
+"""Rewards of a decoder's answers: functions (prompts, completions, records) -> a value each, and weighted sums of them.
+
+    reward = combine({"label_alignment": 1.0, "format": None})
+    values = reward(prompts, completions, records)
+
+None in place of a value drops the sample. Rewards of plans, with their default weights (SmartChunk, appendix G), for a
+trace of L tokens:
+
+    label_alignment, exact_plan   1        share of the ends of the range that are those of the label; all of them
+    evidence_recall               1        of the context of the planned range
+    answer_em, answer_f1          1        of a language model's answer from that context
+    cost                          .2       -(tokens built + tokens sent) / the same for all levels
+    length, format                1/L_max, .1   -max(0, L - L_max);  1 if the plan parses and L <= L_max
+
+An answer without a plan gets what the worst plan would: 0, or -1 of `cost`. A record has the facts that its rewards
+need: `label` ([least, most], or a list of such pairs for several documents); `recall`, `cost`, `contexts` (tables
+{budget: {"section:sentence": value, ...}}; a context is a list of passages); `question`, `references`. A null drops
+the sample.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange, format_levels
+from qrag_jax.chunking.tree.plan_texts import parse_plans, trace_of
+from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS, ask_all
+from qrag_jax.llm.prompts import load_prompt, passages_prompt
+from qrag_jax.llm.thinking import empty_answer
+from qrag_jax.measures.answer_scores import AnswerScore, score_answer
+from qrag_jax.names import DECODER_REWARDS
+from qrag_jax.types import CountTokens, InputError, Message, Sampling, TextGenerator, UsageError, check_fields
+
+Prompts = Sequence[Sequence[Message]]
+Records = Sequence[Mapping[str, Any]]
+Values = Sequence[float | None]
+Reward = Callable[[Prompts, Sequence[str], Records], Values]
+Plans = tuple[LevelRange, ...]
+_WEIGHTS = {"cost": 0.2, "format": 0.1}  # of others 1
+
+
+@dataclass(frozen=True)
+class RewardOptions:
+    """What the rewards of plans need.
+
+    Attributes:
+        names: of the levels, the coarsest first.
+        max_trace: L_max, tokens.
+        count: text -> its tokens; None counts words.
+        budget: tokens of the context: the entry of a record's tables.
+        generator: answers from the context, for `answer_em` and `answer_f1`.
+    """
+
+    names: tuple[str, ...] = NAMES
+    max_trace: int = 128
+    count: CountTokens | None = None
+    budget: int = 1_024
+    generator: TextGenerator | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "reward", positive=("max_trace", "budget"))
+
+    def plans(self, text: str) -> Plans | None:
+        """The plans of an answer; None if it has none."""
+        try:
+            return parse_plans(text, self.names)
+        except InputError:
+            return None
+
+    def excess(self, text: str) -> int:
+        """Tokens of its trace beyond the limit."""
+        trace = trace_of(text)
+        return max(0, (len(trace.split()) if self.count is None else self.count(trace)) - self.max_trace)
+
+    def fault(self, text: str) -> str:
+        """Why its `format` is 0; "" if it is 1."""
+        return "no plan" if self.plans(text) is None else "long trace" if self.excess(text) else ""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The rewards of a batch.
+
+    Attributes:
+        values: weighted sums; None where a part is None.
+        parts: values of each reward, without its weight.
+        dropped: number of samples without a value, by reward.
+        faults: number of answers whose `format` is 0, by reason.
+    """
+
+    values: tuple[float | None, ...]
+    parts: Mapping[str, tuple[float | None, ...]]
+    dropped: Mapping[str, int]
+    faults: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class WeightedReward:
+    """A weighted sum of rewards, which is a `Reward` itself; made by `combine`."""
+
+    rewards: Mapping[str, tuple[float, Reward]]
+    options: RewardOptions
+
+    def __call__(self, prompts: Prompts, completions: Sequence[str], records: Records) -> Values:
+        """The weighted sums."""
+        return self.score(prompts, completions, records).values
+
+    def score(self, prompts: Prompts, completions: Sequence[str], records: Records) -> Scored:
+        """The weighted sums with their parts and counts; errors as in `checked_values`."""
+        parts = {
+            name: checked_values(name, reward(prompts, completions, records), len(completions))
+            for name, (_, reward) in self.rewards.items()
+        }
+        weights = [weight for weight, _ in self.rewards.values()]
+        rows = zip(*parts.values(), strict=True)
+        values = tuple(None if None in row else float(np.dot(np.array(row, float), weights)) for row in rows)
+        faults = Counter(map(self.options.fault, completions)) if "format" in parts else Counter()
+        dropped = {name: own.count(None) for name, own in parts.items() if None in own}
+        return Scored(values, parts, dropped, {reason: number for reason, number in faults.items() if reason})
+
+
+def combine(
+    weights: Mapping[str, float | None],
+    options: RewardOptions | None = None,
+    own: Mapping[str, Reward] | None = None,
+) -> WeightedReward:
+    """The weighted sum of rewards.
+
+    Args:
+        weights: by name, of the registry or of `own`; None takes the default of the module.
+        options: of the ready-made rewards; None takes the defaults.
+        own: your rewards.
+    """
+    if not weights:
+        raise UsageError("name at least one", field="rewards", remedy=f"such as {DECODER_REWARDS.names[0]}: 1")
+    options = options or RewardOptions()
+    rewards = {}
+    for name, weight in weights.items():
+        default = 1 / options.max_trace if name == "length" else _WEIGHTS.get(name, 1.0)
+        weight = default if weight is None else float(weight)
+        if not math.isfinite(weight):
+            raise UsageError("must be a finite number", field=f"rewards.{name}", value=weight)
+        rewards[name] = weight, own[name] if own and name in own else DECODER_REWARDS.load(name)(options)
+    return WeightedReward(rewards, options)
+
+
+def checked_values(name: str, values: Values, number: int) -> tuple[float | None, ...]:
+    """The values of a reward; an InputError if there are not as many as completions, or one is not a finite number."""
+    if len(values) != number:
+        raise InputError(f"reward {name}: {len(values)} values for {number} completions; return one for each")
+    for place, value in enumerate(values):
+        if value is not None and not math.isfinite(value):
+            raise InputError(
+                f"reward {name}: value {value} of completion {place} is not finite; return a number, or None to drop it"
+            )
+    return tuple(None if value is None else float(value) for value in values)
+
+
+def label_alignment(options: RewardOptions) -> Reward:
+    """`(1[least is right] + 1[most is right]) / 2`, mean over the documents; 0 for another number of plans."""
+    return _of_plans("label_alignment", options, "label", lambda plans, label: fmean(_matches(plans, label)))
+
+
+def exact_plan(options: RewardOptions) -> Reward:
+    """1 if the plan of every document is its label, else 0."""
+    return _of_plans("exact_plan", options, "label", lambda plans, label: float(all(_matches(plans, label))))
+
+
+def evidence_recall(options: RewardOptions) -> Reward:
+    """Recall of the evidence by the context of the planned range, from the table `recall`."""
+    return _of_plans("evidence_recall", options, "recall", lambda plans, table: _entry(plans, table, options))
+
+
+def cost(options: RewardOptions) -> Reward:
+    """`-cost` of the planned range, from the table `cost`; -1 without a plan."""
+    return _of_plans("cost", options, "cost", lambda plans, table: -_entry(plans, table, options), without=-1.0)
+
+
+def answer_em(options: RewardOptions) -> Reward:
+    """Exact match of the answer from the context of the planned range."""
+    return _of_answers("answer_em", options, lambda score: score.em)
+
+
+def answer_f1(options: RewardOptions) -> Reward:
+    """Token F1 of the answer from the context of the planned range."""
+    return _of_answers("answer_f1", options, lambda score: score.f1)
+
+
+def length(options: RewardOptions) -> Reward:
+    """`-max(0, L - L_max)` for a trace of L tokens."""
+    return lambda prompts, completions, records: [-float(options.excess(text)) for text in completions]
+
+
+def format_(options: RewardOptions) -> Reward:
+    """1 if the plan parses and its trace is within its limit, else 0."""
+    return lambda prompts, completions, records: [float(not options.fault(text)) for text in completions]
+
+
+def _of_plans(
+    name: str, options: RewardOptions, field: str, value: Callable[[Plans, Any], float], without: float = 0.0
+) -> Reward:
+    """A reward of (plans, a field of the record); `without` is what an answer without a plan gets."""
+
+    def reward(prompts: Prompts, completions: Sequence[str], records: Records) -> Values:
+        values: list[float | None] = [None] * len(completions)
+        for place, plans in _known(name, options, field, completions, records):
+            values[place] = without if plans is None else value(plans, records[place][field])
+        return values
+
+    return reward
+
+
+def _of_answers(name: str, options: RewardOptions, value: Callable[[AnswerScore], float]) -> Reward:
+    """A reward of answers to all questions with a plan, asked together; a failed call drops its sample."""
+    generator, template = options.generator, load_prompt("short_answer")
+    if generator is None:
+        raise UsageError("no language model; give RewardOptions a generator", field=f"rewards.{name}")
+
+    def reward(prompts: Prompts, completions: Sequence[str], records: Records) -> Values:
+        values: list[float | None] = [None] * len(completions)
+        asked: dict[int, tuple[Message, ...]] = {}
+        for place, plans in _known(name, options, "contexts", completions, records):
+            own = records[place]
+            if plans is None:
+                values[place] = 0.0
+            else:
+                passages = _entry(plans, own["contexts"], options)
+                asked[place] = passages_prompt(template, own["question"], passages, "reward")
+        sampling = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
+        for place, said in zip(asked, ask_all(generator, list(asked.values()), sampling=sampling), strict=True):
+            answer = empty_answer(said)
+            if answer.error is None:
+                values[place] = value(score_answer(answer.text, records[place]["references"]))
+        return values
+
+    return reward
+
+
+def _known(
+    name: str, options: RewardOptions, field: str, completions: Sequence[str], records: Records
+) -> Iterator[tuple[int, Plans | None]]:
+    """(place, plans) of the samples whose record has a value in a field."""
+    for place, (text, record) in enumerate(zip(completions, records, strict=True)):
+        if field not in record:
+            raise InputError(f"reward {name}: record {place} has no field {field!r}; add it, null where it is unknown")
+        if record[field] is not None:
+            yield place, options.plans(text)
+
+
+def _matches(plans: Plans, label: Sequence[Any]) -> list[bool]:
+    """Both ends of every document: are they those of the label."""
+    labels = label if isinstance(label[0], Sequence) else [label]
+    if len(plans) != len(labels):
+        return [False]
+    pairs = zip(plans, labels, strict=True)
+    return [is_right for plan, (least, most) in pairs for is_right in (plan.least == least, plan.most == most)]
+
+
+def _entry(plans: Plans, table: Mapping[str, Mapping[str, Any]], options: RewardOptions) -> Any:
+    """The value of the plan's range in a table of a record."""
+    if len(plans) != 1:
+        raise InputError(f"a reward of one document got {len(plans)} plans; use label_alignment or exact_plan")
+    levels, budget = format_levels(plans[0], options.names), str(options.budget)
+    if levels not in table.get(budget, {}):
+        raise InputError(f"a record's table has no value for {levels} at {budget} tokens; add it, or change the budget")
+    return table[budget][levels]
