@@ -223,7 +223,7 @@ class StudyEncoder:
         bad = ~np.isfinite(vectors).all(axis=1)
         if bad.any():
             raise InputError(f"encoder {self.model}: the vector of {texts[int(np.argmax(bad))][:60]!r} is not finite")
-        self._charge(meter, before, lengths)
+        self._charge(meter, before, lengths, texts)
         return unit_rows(vectors).astype(np.float32)
 
     def _late_vectors(
@@ -270,12 +270,13 @@ class StudyEncoder:
         full = [self.window] * (num_rows - 1)
         return [*full, num_tokens - sum(full)] if num_rows else []
 
-    def _charge(self, meter: Meter, before: Counts, lengths: Sequence[int]) -> None:
+    def _charge(self, meter: Meter, before: Counts, lengths: Sequence[int], texts: Sequence[str] = ()) -> None:
         after = self._embedder.counts
-        num_tokens = after.num_tokens - before.num_tokens
-        if num_tokens != sum(lengths):
+        num_tokens, counted = after.num_tokens - before.num_tokens, sum(lengths)
+        # `count` counts an unknown word by its characters, and the encoder reads it as one token.
+        if num_tokens != counted and counted != sum(min(self.count(one) + _NUM_SPECIAL, self.window) for one in texts):
             raise InputError(
-                f"encoder {self.model}: read {num_tokens:,} tokens where {sum(lengths):,} were counted: count the "
+                f"encoder {self.model}: read {num_tokens:,} tokens where {counted:,} were counted: count the "
                 "tokens of chunks with StudyEncoder.count"
             )
         meter.tokens += num_tokens

@@ -166,6 +166,20 @@ def test_chunks_that_were_counted_otherwise_are_refused():
         study_encoder().chunk_vectors(TEXTS, [chunk_of("a", (0, 22), num_tokens=1)], Meter())
 
 
+def test_an_unknown_word_that_counts_by_its_characters_is_charged_as_it_is_read():
+    class Unknowing(WordEmbedder):
+        def count_tokens(self, text):
+            return len(text.split()) + 2 * text.count("\u02c7")
+
+    encoder, meter, texts = StudyEncoder(Unknowing(), CONFIG, "words", "print"), Meter(), {"d": "x1 \u02c7 y1"}
+    chunk = Chunk("d", "d", ((0, 7),), 0, encoder.count(texts["d"]))
+    assert chunk.num_tokens == 5
+    encoder.chunk_vectors(texts, [chunk], meter)
+    assert meter.tokens == 3 + 2
+    with pytest.raises(InputError, match="read 5 tokens where 6 were counted"):
+        encoder.chunk_vectors(texts, [replace(chunk, num_tokens=4)], meter)
+
+
 def test_late_chunks_are_those_of_late_vectors_in_the_order_given(clock):
     encoder, meter, seen = study_encoder(), Meter(), []
     chunks = [chunk_of("a", (9, 22)), chunk_of("b", (0, 5)), chunk_of("a", (0, 8)), chunk_of("c", (0, 2), (6, 8))]
