@@ -295,7 +295,3 @@ MULTIHOP_SETS = ("hotpot", "2wiki", "musique")
 FillName = Literal["plain", "widen", "merge"]
 FILLS: tuple[FillName, ...] = get_args(FillName)
 PLANS = ("each", "all", "dev", "router", "bound")  # of the levels that a study searches; and router:RUN
-
-# Language models: matrices of a local one as numbers, in blocks of 8 bits, or as in a GGUF file.
-Storage = Literal["float32", "bfloat16", "int8", "file"]
-STORAGES: tuple[Storage, ...] = get_args(Storage)

@@ -19,7 +19,7 @@ from qrag_jax.types import Arg, InputError, UsageError, check_fields
 
 PyTree = Any
 _AXES = ("data", "fsdp")
-_SMALLEST_SPLIT = 2**12  # elements; splitting a smaller array costs more than it saves
+SMALLEST_SPLIT = 2**12  # elements; splitting a smaller array costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def state_shardings(mesh: Mesh, state: PyTree) -> PyTree:
     def of(leaf: Any) -> NamedSharding:
         ways = mesh.shape["fsdp"]
         axes = [axis for axis, size in enumerate(leaf.shape) if size % ways == 0]
-        if ways == 1 or not axes or math.prod(leaf.shape) < _SMALLEST_SPLIT:
+        if ways == 1 or not axes or math.prod(leaf.shape) < SMALLEST_SPLIT:
             return replicated(mesh)
         longest = max(axes, key=lambda axis: leaf.shape[axis])
         return NamedSharding(mesh, PartitionSpec(*[None] * longest, "fsdp"))

@@ -52,7 +52,6 @@ SHRUNK = {
     "train tagger": [],
     "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "300", "--journal", "journal.sqlite"],
     "study": ["window=72"],
-    "llm": ["--rounds", "1", "--rows", "1", "--prompt_tokens", "8", "--answer_tokens", "2"],
 }
 PYTHON_SHRUNK = {
     "num_updates=500": "num_updates=2",

@@ -245,13 +245,13 @@ def lines_of(path: Path) -> Iterator[dict]:
 class Model:
     """A decoder that is loaded when it is first needed, and has then compiled and built its tables."""
 
-    def __init__(self, source: str, storage: str) -> None:
-        self._source, self._storage = source, storage
+    def __init__(self, source: str) -> None:
+        self._source = source
         self._warmed: set[str] = set()
 
     @cached_property
     def _loaded(self) -> LoadedDecoder:
-        return load_decoder(self._source, storage=self._storage)
+        return load_decoder(self._source)
 
     def generator(self, task: Task, arm: str, progress: Progress) -> LocalGenerator:
         """One that has read no prompt, and has the tables of the grammar."""
@@ -300,9 +300,9 @@ def note(task: Task, place: int, one: Structured[Any]) -> dict:
     return {"is_read": is_read, "was_mended": one.was_repaired, "scores": scores} | tokens | told
 
 
-def measure(source: str, storage: str, tasks: Sequence[Task], parts: Path, progress: Progress) -> dict:
+def measure(source: str, tasks: Sequence[Task], parts: Path, progress: Progress) -> dict:
     """All parts of all tasks, both ways in turns, the first one changing from part to part."""
-    model, found = Model(source, storage), {}
+    model, found = Model(source), {}
     for task in tasks:
         of_arms: dict[str, list[dict]] = {arm: [] for arm in ARMS}
         for number, first in enumerate(range(0, len(task.prompts), PART)):
@@ -310,7 +310,7 @@ def measure(source: str, storage: str, tasks: Sequence[Task], parts: Path, progr
             for arm in ARMS if number % 2 == 0 else ARMS[::-1]:
                 make = partial(ask_part, model, task, arm, places, progress)
                 settings = {"prompts": [asdict(message) for place in places for message in task.prompts[place]]}
-                settings |= {"model": files_of(source), "storage": storage, "task": task.name, "arm": arm}
+                settings |= {"model": files_of(source), "task": task.name, "arm": arm}
                 of_arms[arm].append(once(parts, make, settings))
         found[task.name] = summarise(task, of_arms)
     return found
@@ -419,7 +419,7 @@ def format_report(result: dict) -> str:
     lines += [f"`{result['command']}`; see the script for what is measured.", ""]
     lines += about_lines(result["about"])
     for model in result["models"]:
-        lines += [f"## {model['model']}, weights as {model['storage']}", ""]
+        lines += [f"## {model['model']}", ""]
         for name, task in model["tasks"].items():
             lines += [*task_table(name, task), ""]
     return "\n".join(lines)
@@ -469,7 +469,6 @@ def main() -> None:
     parser = arguments(__doc__, smoke="few questions, into a folder beside the results")
     parser.add_argument("data", type=Path)
     parser.add_argument("--model", nargs="+", default=["smollm2"], help="any decoder that `load_decoder` reads")
-    parser.add_argument("--storage", default="file", help="how its weights are kept")
     parser.add_argument("--num_plans", type=int, default=200)
     parser.add_argument("--num_windows", type=int, default=100)
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -481,10 +480,10 @@ def main() -> None:
     tasks = [plan_task(args.data, args.num_plans), window_task(args.data, args.num_windows)]
     with Progress() as progress:
         for source in args.model:
-            found = measure(source, args.storage, tasks, args.parts, progress)
-            models.append({"model": Path(source).name, "storage": args.storage, "tasks": found})
+            found = measure(source, tasks, args.parts, progress)
+            models.append({"model": Path(source).name, "tasks": found})
     names = " ".join(row["model"] for row in models)
-    command = f"python -m benchmarks.language_models.well_formed DATA --model {names} --storage {args.storage}"
+    command = f"python -m benchmarks.language_models.well_formed DATA --model {names}"
     command += f" --num_plans {args.num_plans} --num_windows {args.num_windows}"
     result = {"about": machine, "command": command, "models": models}
     write(args.out, "well_formed", result, format_report(result))

@@ -61,7 +61,7 @@ class Estimate:
         """The time for a model with a prefix cache.
 
         Args:
-            read, write: tokens per second that the model reads and writes (`qrag llm bench`).
+            read, write: tokens per second that the model reads and writes.
         """
         return self.new_prompt_tokens / read + self.completion_tokens / write
 

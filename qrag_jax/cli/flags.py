@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from qrag_jax.cli.errors import FLAGS
 from qrag_jax.files.reading import HTML_PARTS
 from qrag_jax.llm.calls import GRAMMAR_FIELDS
-from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, LLMS, NOTE_MODES, PLANNERS, STORAGES, VIEWS
+from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, LLMS, NOTE_MODES, PLANNERS, VIEWS
 
 T = TypeVar("T")
 
@@ -52,8 +52,6 @@ texts PATHS... QUESTION ...  files, folders or one index, then the question
                         Union speeches)
 --num_steps N           chunks to pick (default: as in training)
 . --seed I = 0          random seed; the same seed gives the same result
-. --storage             local: store matrices as float32, bfloat16, int8 (blocks of 8 bits) or file (as in the .gguf
-                        file) (default: for .gguf files with the extra cpu and without accelerator, file; else float32)
 --json                  print JSON instead of text
 """
 # Choices of flags that are the same in every verb; `Verb.choices` adds to them or replaces them.
@@ -63,7 +61,6 @@ _CHOICES: Mapping[str, Collection[str]] = {
     "notes_mode": [mode for mode in NOTE_MODES if mode != "walk"],
     "planner": PLANNERS,
     "points": BOUNDARY_SOURCES.choices("tree", without="llm"),
-    "storage": STORAGES,
     "strategy": CHUNKERS,
     "view": VIEWS,
 }

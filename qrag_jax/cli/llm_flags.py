@@ -49,7 +49,6 @@ language model:
 --llm                     where the model runs (default: local)
 --llm_model M             local: smollm2 (the default), a folder, a .gguf file or a hub id; openai: the model's name on
                           the server; scripted: a JSONL file
---storage
 . --base_url URL          openai: address of the server, for example http://127.0.0.1:8080/v1
 . --key_name ENV          openai: environment variable that contains the key (default: {OPENAI_KEY_NAME} for OpenAI's
                           own hosts, else {OWN_KEY_NAME})
@@ -73,8 +72,7 @@ language model:
 def _estimate(what: str) -> str:
     return f"""\
 . --estimate                  print an upper bound of the cost of the {what}, and stop
-. --tokens_per_second N,N,...  speed of the model, tokens read and written, for the time in the estimate; `qrag llm
-                              bench` measures it
+. --tokens_per_second N,N,...  speed of the model, tokens read and written, for the time in the estimate
 """
 
 

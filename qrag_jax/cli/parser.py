@@ -35,7 +35,6 @@ SUMMARIES = {
     "train": "train a retriever, tagger, compressor or router",
     "eval": "score a trained retriever against baselines",
     "notes": "show and measure the notes of chunks",
-    "llm": "measure a language model on this machine",
     "export": "write the encoders of a run for sentence-transformers",
     "push": "share a run on the hub or in a folder",
     "pull": "fetch a shared run",

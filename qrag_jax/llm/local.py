@@ -12,9 +12,8 @@ from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.causal_lm import ComputeDtype
 from qrag_jax.models.decoder.generation import Decoded, make_decoder
 from qrag_jax.models.decoder.sources import SMOLLM2
-from qrag_jax.models.decoder.weights import LoadedDecoder, best_storage, load_decoder
-from qrag_jax.names import Storage
-from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, UsageError
+from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
+from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling
 
 _MAX_MARK = 20  # tokens of a tag at the end of a prompt, whose letters may be tokens of their own
 
@@ -36,7 +35,6 @@ class LocalGenerator:
         batch_size: int = 8,
         window: int | None = None,
         dtype: ComputeDtype = "float32",
-        storage: Storage | None = None,
         mesh: Mesh | None = None,
         prefix_bytes: int | None = None,
     ) -> None:
@@ -47,10 +45,7 @@ class LocalGenerator:
             revision: commit or tag of a hub id.
             batch_size: most prompts in a batch.
             window: None is the whole window of the model.
-            dtype: of the computation, and of parameters that are plain numbers.
-            storage: how matrices are stored ("float32", "bfloat16", "int8", "file"; see `load_decoder`). None is the
-                best for the source: as in a GGUF file on a CPU with the extra `cpu`; otherwise, and with a mesh, in
-                `dtype`. Leave it out for a loaded decoder.
+            dtype: of the computation, and of the parameters that are loaded.
             mesh: with an axis "model" to split the parameters over.
             prefix_bytes: most memory for cached prompt prefixes, which later prompts reuse; 0 caches none, None is 512
                 MiB.
@@ -59,15 +54,7 @@ class LocalGenerator:
             UsageError: the source does not exist, or a setting does not fit the model.
             InputError: a damaged file, or a model without a chat template.
         """
-        if isinstance(source, LoadedDecoder):
-            if storage not in (None, source.storage):
-                raise UsageError(
-                    f"storage {storage}: this decoder is already loaded as {source.storage}; leave storage out"
-                )
-            loaded = source
-        else:
-            found = storage or (best_storage(source) if mesh is None and dtype == "float32" else dtype)
-            loaded = load_decoder(source, revision=revision, storage=found)
+        loaded = source if isinstance(source, LoadedDecoder) else load_decoder(source, revision=revision, dtype=dtype)
         if loaded.tokenizer.chat_template is None:
             raise InputError(
                 "this model has no chat template, so it cannot answer questions; use a model trained on conversations "
@@ -83,8 +70,7 @@ class LocalGenerator:
             prefix_bytes=prefix_bytes,
         )
         self.window = self.decoding.window
-        kept = dtype if loaded.storage in ("float32", dtype) else f"{loaded.storage}-{dtype}"
-        self.model = f"local:{loaded.fingerprint}:{kept}:{self.window}"
+        self.model = f"local:{loaded.fingerprint}:{dtype}:{self.window}"
 
     def takes_grammar(self, grammar: Grammar) -> bool:
         """True if the vocabulary has all bytes and a token that ends an answer."""

@@ -34,10 +34,6 @@ from .learners import TaggerRequest as TaggerRequest
 from .learners import train_compressor as train_compressor
 from .learners import train_router as train_router
 from .learners import train_tagger as train_tagger
-from .llm_bench import Benched as Benched
-from .llm_bench import BenchRequest as BenchRequest
-from .llm_bench import bench as bench
-from .llm_bench import bench_values as bench_values
 from .notes import NotesEvalRequest as NotesEvalRequest
 from .notes import NotesScored as NotesScored
 from .notes import evaluate_notes as evaluate_notes

@@ -51,7 +51,6 @@ OF_VERBS = {
         (service.NotesEvalRequest, NOTES, NoteSearch, NOTES.llm),
         "kind path reading search llm mode capped words_weight",
     ),
-    "llm": ((service.BenchRequest,), ""),
     "push": ((service.PushRequest,), ""),
 }
 

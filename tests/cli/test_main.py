@@ -133,7 +133,7 @@ def test_a_flag_that_is_like_no_other_is_only_refused(capsys):
     [
         (
             [],
-            "give a verb: find, ask, index, chunk, boundaries, hicbench, study, demo, train, eval, notes, llm",
+            "give a verb: find, ask, index, chunk, boundaries, hicbench, study, demo, train, eval, notes, export",
         ),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),
@@ -284,7 +284,7 @@ def test_what_is_compiled_is_kept_by_the_verbs_that_compile(handler, monkeypatch
     kept = []
     monkeypatch.setattr("qrag_jax.cli.main.keep_compiled", lambda: kept.append(1))
     commands = (["find", "notes", "Where?"], ["ask", "notes", "Where?"], ["study", "c.yaml"], ["train"], ["demo"],
-                ["eval", "RUN", "--babi", "x"], ["llm", "bench"])  # fmt: skip
+                ["eval", "RUN", "--babi", "x"])  # fmt: skip
     for number, argv in enumerate(commands, 1):
         main(argv)
         assert len(kept) == number

@@ -96,18 +96,15 @@ def test_a_budget_of_dollars(script, tmp_path):
     assert answer.error is not None and answer.error.startswith("budget of 0 dollars")
 
 
-@pytest.mark.parametrize(
-    ("named", "source", "storage"),
-    [({}, "smollm2", None), ({"llm_model": "my.gguf", "storage": "int8"}, "my.gguf", "int8")],
-)
-def test_local_tells_its_window_and_counts(monkeypatch, named, source, storage):
+@pytest.mark.parametrize(("named", "source"), [({}, "smollm2"), ({"llm_model": "my.gguf"}, "my.gguf")])
+def test_local_tells_its_window_and_counts(monkeypatch, named, source):
     """A stand-in for the module, so that no weights are needed."""
 
     class LocalGenerator(ScriptedGenerator):
         window = 99
 
-        def __init__(self, source, storage):
-            super().__init__(["yes"], model=f"{source} {storage}")
+        def __init__(self, source):
+            super().__init__(["yes"], model=source)
 
         def count_tokens(self, text):
             return len(text)
@@ -116,7 +113,7 @@ def test_local_tells_its_window_and_counts(monkeypatch, named, source, storage):
     module.LocalGenerator = LocalGenerator
     monkeypatch.setitem(sys.modules, "qrag_jax.llm.local", module)
     generator = make_generator(LlmConfig(no_journal=True, **named))
-    assert (generator.model, generator.window) == (f"{source} {storage}", 99)
+    assert (generator.model, generator.window) == (source, 99)
     assert generator.count is not None and generator.count("four") == 4
 
 
@@ -167,7 +164,6 @@ def test_sampling_prices_and_what_is_given(tmp_path):
         ({"base_url": "http://127.0.0.1:1/v1"}, "base_url", "works only with llm='openai', not with llm='local'"),
         ({"llm": "scripted", "llm_model": "x", "deadline": 3.0}, "deadline", "not with llm='scripted'"),
         ({"llm": "scripted", "llm_model": "x", "any_model": True}, "any_model", "works only with llm='openai'"),
-        ({"llm": "scripted", "llm_model": "x", "storage": "int8"}, "storage", "works only with llm='local'"),
         ({"grammar_field": "guided"}, "grammar_field", "works only with llm='openai'"),
         ({"max_dollars": 1.0}, "max_dollars", "needs prices; give them"),
         (

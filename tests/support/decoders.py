@@ -2,13 +2,20 @@
 
 import math
 from functools import cache, partial
+from operator import itemgetter
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qrag_jax.models.decoder.causal_lm import init_decoder
 from qrag_jax.models.decoder.config import DecoderConfig, RopeScaling
+from qrag_jax.models.decoder.network import (
+    attend_packed,
+    hidden_states,
+    init_params,
+    segment_positions,
+    vocabulary_logits,
+)
 from qrag_jax.models.decoder.rotary import inverse_frequencies
 
 FAMILIES = {
@@ -34,7 +41,7 @@ def decoder_config(family="llama", **changes) -> DecoderConfig:
 
 @cache
 def decoder_shapes(config: DecoderConfig):
-    return jax.eval_shape(partial(init_decoder, config=config), jax.random.key(0))
+    return jax.eval_shape(partial(init_params, config), jax.random.key(0))
 
 
 def random_decoder_params(config: DecoderConfig, seed=0):
@@ -54,6 +61,22 @@ def padded_rows(rows, length=None):
 def random_rows(lengths, vocab_size=13, seed=0):
     rng = np.random.default_rng(seed)
     return [rng.integers(0, vocab_size, length).tolist() for length in lengths]
+
+
+@partial(jax.jit, static_argnums=0, static_argnames="rope_length")
+def all_logits(config: DecoderConfig, params, tokens, pads, rope_length=None):
+    """Logits of the token after every one of rows that are padded on the left."""
+    tokens, pads = jnp.asarray(tokens), jnp.asarray(pads)
+    segments = (jnp.arange(tokens.shape[1]) >= pads[:, None]).astype(jnp.int32)
+    hidden, _ = hidden_states(
+        params,
+        tokens,
+        segment_positions(segments),
+        lambda query, key, value, _, cache: (attend_packed(query, key, value, segments), cache),
+        config=config,
+        rope_length=rope_length,
+    )
+    return vocabulary_logits(params, hidden)
 
 
 def numpy_decoder(config: DecoderConfig, params, tokens, rope_length=None) -> np.ndarray:
@@ -76,7 +99,7 @@ def numpy_decoder(config: DecoderConfig, params, tokens, rope_length=None) -> np
 
     rows = [p["embed"]["embedding"][token] for token in tokens]
     for number in range(config.num_layers):
-        layer = p[f"layer_{number}"]
+        layer = jax.tree.map(itemgetter(number), p["layers"])
         inner = [norm(layer["attention_norm"], row) for row in rows]
         attended = []
         for here, x in enumerate(inner):

@@ -68,9 +68,9 @@ def decoder_tensors(config, params):
     if "head" in params:
         flat["output.weight"] = params["head"]["kernel"].T
     for index in range(config.num_layers):
-        for name, leaves in params[f"layer_{index}"].items():
+        for name, leaves in params["layers"].items():
             for kind, leaf in leaves.items():
-                rows = np.asarray(leaf).T
+                rows = np.asarray(leaf[index]).T
                 if config.family == "llama" and name in ("query", "key"):
                     rows = interleaved(rows, config.num_heads if name == "query" else config.num_kv_heads)
                 flat[f"blk.{index}.{NAMES[name]}.{'bias' if kind == 'bias' else 'weight'}"] = rows

@@ -37,7 +37,7 @@ from qrag_jax.llm.journal.journal_file import Journal
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
-from qrag_jax.models.decoder.weights import load_decoder, save_decoder
+from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder, save_decoder
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.qrag.retriever import load_retriever
 from qrag_jax.search.corpus import embed_corpus, tree_corpus
@@ -173,7 +173,7 @@ DECODER = decoder_config("llama", vocab_size=len(TOKENS) + 3, hidden_size=8, int
 
 def make_decoder(folder: Path) -> None:
     tokenizer = DecoderTokenizer.from_gguf(tokenizer_fields() | {"tokenizer.chat_template": CHAT})
-    save_decoder(folder, DECODER, random_decoder_params(DECODER), tokenizer)
+    save_decoder(folder, LoadedDecoder(DECODER, random_decoder_params(DECODER), tokenizer, ""))
 
 
 def read_decoder(path: Path) -> object:

@@ -1,16 +1,13 @@
 """Small decoders with a tokenizer and a chat template, as they come out of `load_decoder`; and how to decode slowly."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from qrag_jax.models.decoder.causal_lm import all_logits
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import LoadedDecoder
-from support.decoders import decoder_config, random_decoder_params
+from support.decoders import all_logits, decoder_config, random_decoder_params
 
-run_all = jax.jit(all_logits, static_argnums=0)
 START, END = "<|im_start|>", "<|im_end|>"
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
@@ -53,7 +50,7 @@ def parrot(answer: str, **changes) -> LoadedDecoder:
     config = decoder_config(**sizes | changes)
     params = random_decoder_params(config)
     for name in ("output", "down"):
-        params["layer_0"][name] = {"kernel": jnp.zeros_like(params["layer_0"][name]["kernel"])}
+        params["layers"][name] = {"kernel": jnp.zeros_like(params["layers"][name]["kernel"])}
     head = np.zeros((258, 258), np.float32)
     head[said[:-1], said[1:]] = 1
     params |= {"embed": {"embedding": jnp.eye(258)}, "head": {"kernel": jnp.asarray(head)}}
@@ -68,7 +65,7 @@ def slow_greedy(loaded: LoadedDecoder, prompt, room):
         # One length for all steps: what stands behind a token does not change its logits.
         tokens = np.zeros((1, len(prompt) + room), np.int32)
         tokens[0, : len(ids)] = ids
-        every = run_all(loaded.config, loaded.params, jnp.asarray(tokens), jnp.zeros(1, jnp.int32))
+        every = all_logits(loaded.config, loaded.params, jnp.asarray(tokens), jnp.zeros(1, jnp.int32))
         logits = np.asarray(every[0, len(ids) - 1], np.float64)
         best = int(logits.argmax())
         if best in loaded.tokenizer.eos_ids:

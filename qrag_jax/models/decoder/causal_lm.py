@@ -330,6 +330,13 @@ def init_decoder(key: PRNGKeyArray | Array, config: DecoderConfig) -> dict[str, 
     return variables["params"]
 
 
+def unstacked(params: Params) -> dict[str, Any]:
+    """Parameters of `network.py` by layer, as `extend` takes them."""
+    layers, others = params["layers"], {name: value for name, value in params.items() if name != "layers"}
+    count = jax.tree.leaves(layers)[0].shape[0]
+    return others | {f"layer_{number}": jax.tree.map(lambda x, n=number: x[n], layers) for number in range(count)}
+
+
 def join_projections(params: Params) -> dict[str, Any]:
     """The same decoder with one matrix for query, key and value of a layer, and one for gate and up.
 

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from qrag_jax.models.decoder.causal_lm import ComputeDtype, KVCache, init_cache, join_projections
+from qrag_jax.models.decoder.causal_lm import ComputeDtype, KVCache, init_cache, join_projections, unstacked
 from qrag_jax.models.decoder.constraint import Automata, Constraint, Joined, Where
 from qrag_jax.models.decoder.scheduling import (
     CHUNKS,
@@ -34,9 +34,8 @@ from qrag_jax.models.decoder.scheduling import (
     reading_cost,
     shared_start,
 )
-from qrag_jax.models.decoder.sharding import cache_sharding, decoder_shardings
+from qrag_jax.models.decoder.sharding import decoder_shardings
 from qrag_jax.models.decoder.steps import BLOCK, Draws, compiled_steps
-from qrag_jax.models.decoder.storage import has_blocks
 from qrag_jax.models.decoder.weights import LoadedDecoder
 from qrag_jax.types import Grammar, InputError, Sampling, UsageError
 
@@ -99,9 +98,10 @@ class Decoding:
         self._prefixes = Prefixes(_PREFIX_BYTES if prefix_bytes is None else prefix_bytes)
         # Arguments of what is compiled, not constants: they would be copied into every shape.
         if mesh is None:
-            self._params = join_projections(jax.device_put(loaded.params))
+            self._params = join_projections(jax.device_put(unstacked(loaded.params)))
         else:
-            self._params = jax.device_put(loaded.params, decoder_shardings(mesh, loaded.config, loaded.params))
+            placed = decoder_shardings(mesh, loaded.config, loaded.params)
+            self._params = unstacked(jax.device_put(loaded.params, placed))
         self._ends = loaded.tokenizer.eos_ids
         self.automata = Automata(loaded.tokenizer, loaded.config.vocab_size)
         self._steps = compiled_steps(loaded.config, compute_dtype, tuple(sorted(self._ends)), mesh)
@@ -215,7 +215,7 @@ class _Batch:
     def _empty_cache(self, rows: int) -> KVCache:
         of = self._of
         cache = init_cache(of._config, rows, self._size, of._dtype)
-        return cache if of._mesh is None else jax.device_put(cache, cache_sharding(of._mesh, of._config))
+        return cache
 
     def _join(self, index: int) -> None:
         """Reads the next prompt into a free row and chooses its first token."""
@@ -352,7 +352,7 @@ def make_decoder(
         batch_size: most prompts that are worked on at once.
         window: most tokens of prompt and answer; None is all that the model has.
         compute_dtype: of matrix products and cache; None is that of the norms, which is that of the parameters.
-        mesh: with an axis "model", which the parameters are split over; not those that are kept in blocks.
+        mesh: with an axis "model", which the parameters are split over.
         cache_bytes: most memory of a batch's cache; where a batch needs more it has fewer rows, at least one.
         prefix_bytes: most additional memory of kept prompts: a later prompt that begins with the same tokens reads
             only the rest. 0 keeps none; None is 512 MiB; larger prompts are not kept.
@@ -366,8 +366,6 @@ def make_decoder(
     dtype: Any = compute_dtype or str(loaded.params["norm"]["scale"].dtype)
     if dtype not in ("float32", "bfloat16"):
         raise UsageError(f"compute_dtype {dtype}: float32 or bfloat16")
-    if mesh is not None and has_blocks(loaded.params):
-        raise UsageError("a mesh: parameters in blocks are for one device; load with storage float32 or bfloat16")
     if prefix_bytes is not None and prefix_bytes < 0:
         raise UsageError(f"prefix_bytes {prefix_bytes}: at least 0, which keeps no prompt")
     return Decoding(loaded, batch_size, window, dtype, mesh, cache_bytes, prefix_bytes)

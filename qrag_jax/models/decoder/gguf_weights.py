@@ -191,20 +191,6 @@ class GGUFTensors(Mapping[str, np.ndarray]):
         theirs = self._names[name]
         return self._in_our_order(theirs, self._file.read(theirs))
 
-    @property
-    def kinds(self) -> dict[str, str]:
-        """Format of every tensor in the file."""
-        return {name: self._file.tensors[theirs].kind for name, theirs in self._names.items()}
-
-    def raw_rows(self, name: str) -> np.ndarray:
-        """The bytes of a tensor, uint8 [rows, bytes of a row], a view of the file where its rows are in our order."""
-        theirs = self._names[name]
-        return self._in_our_order(theirs, self._file.raw(theirs).reshape(self._file.tensors[theirs].shape[0], -1))
-
-    def let_go(self, name: str) -> None:
-        """See `GGUFFile.let_go`."""
-        self._file.let_go(self._names[name])
-
     def _in_our_order(self, theirs: str, rows: np.ndarray) -> np.ndarray:
         match = _LAYER.fullmatch(theirs)
         heads = {"attn_q": self._config.num_heads, "attn_k": self._config.num_kv_heads}

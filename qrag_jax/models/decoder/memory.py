@@ -5,18 +5,16 @@ import contextlib
 import ctypes
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
+from numpy.typing import DTypeLike
 
-from qrag_jax.models.decoder.causal_lm import GATE_UP, QUERY_KEY_VALUE, ComputeDtype, init_cache
 from qrag_jax.models.decoder.config import DecoderConfig
-from qrag_jax.models.decoder.storage import stored_bytes
 from qrag_jax.models.decoder.table import decoder_table
-from qrag_jax.models.encoder.table import TensorRow
-from qrag_jax.names import Storage
 from qrag_jax.types import UsageError
 
 _ROOT = Path("/")
@@ -29,56 +27,27 @@ _GROUPS = {
 
 def num_parameters(config: DecoderConfig) -> int:
     """Numbers of all tensors; an output layer that is the embedding table counts once."""
-    return _sum(config, lambda row: math.prod(row.shape))
+    rows = decoder_table(replace(config, num_layers=1))  # layers are alike, so one is looked at
+    return sum(math.prod(row.shape) * (config.num_layers if row.place else 1) for row in rows)
 
 
-def loading_bytes(config: DecoderConfig, storage: Storage, kinds: Mapping[str, str] | None = None) -> int:
-    """The least that loading takes: all parameters; plain numbers that are joined (`join_projections`) once more.
+def check_memory(config: DecoderConfig, source: str | Path, dtype: DTypeLike) -> None:
+    """Raises an error for a model whose parameters alone do not fit into this machine's memory.
 
-    Args:
-        kinds: the format of each tensor in a GGUF file, by its name in transformers; what "file" hangs on.
-    """
-    if storage == "file":
-        found = kinds or {}
-        return sum(stored_bytes(config, row, storage, found.get(row.name)) for row in decoder_table(config))
-    is_joined = {*QUERY_KEY_VALUE, *GATE_UP}.intersection if storage != "int8" else lambda path: ()
-    return _sum(config, lambda row: stored_bytes(config, row, storage) * (2 if is_joined(row.path) else 1))
-
-
-def cache_bytes(config: DecoderConfig, rows: int, size: int, dtype: ComputeDtype) -> int:
-    """Bytes of the keys and values of `rows` rows of `size` slots."""
-    shapes = jax.eval_shape(lambda: init_cache(config, rows, size, dtype))
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
-
-
-def check_memory(
-    config: DecoderConfig,
-    source: str | Path,
-    storage: Storage,
-    cache: int = 0,
-    kinds: Mapping[str, str] | None = None,
-) -> None:
-    """Raises an error for a model that does not fit into this machine's memory; never on accelerators or if the
-    memory is unknown.
+    Never on accelerators, or if the memory is unknown.
 
     Args:
         source: names it in the error.
-        cache: bytes of keys and values that are wanted beside them.
-        kinds: see `loading_bytes`.
+        dtype: of the parameters.
     """
     available = available_bytes() if jax.default_backend() == "cpu" else None
-    number, loading = num_parameters(config), loading_bytes(config, storage, kinds)
-    if available is None or loading + cache <= available:
+    number, size = num_parameters(config), jnp.dtype(dtype).itemsize
+    if available is None or number * size <= available:
         return
-    fits = max(0, available - cache) * number // loading
-    beside = f" and {cache / 1e9:,.2f} GB of cache" if cache else ""
-    smaller = loading_bytes(config, "int8")
-    advice = f"; this one does as storage int8, which takes {smaller / 1e9:,.2f} GB"
     raise UsageError(
         f"language model {str(source)!r}: its {number / 1e6:,.0f} million parameters take at least "
-        f"{loading / 1e9:,.2f} GB while they are loaded as {storage}{beside}, and {available / 1e9:,.2f} GB of memory "
-        f"are available: a model that fits{' with that cache' if cache else ''} has at most {fits / 1e6:,.0f} million "
-        f"parameters{advice if smaller < loading and smaller + cache <= available else ''}"
+        f"{number * size / 1e9:,.2f} GB as {jnp.dtype(dtype).name}, and {available / 1e9:,.2f} GB of memory are "
+        f"available: a model that fits has at most {available // size / 1e6:,.0f} million parameters"
     )
 
 
@@ -94,13 +63,6 @@ def available_bytes(root: Path = _ROOT) -> int | None:
     if found is None:
         return None
     return max(0, min([int(found[1]) * 1024, *_left_in_groups(root)]))
-
-
-def resident_bytes(root: Path = _ROOT) -> tuple[int, int] | None:
-    """The resident bytes of this process now and at most; None without /proc."""
-    status = _text(root / "proc/self/status")
-    found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.M))
-    return (int(found["VmRSS"]) * 1024, int(found["VmHWM"]) * 1024) if len(found) == 2 else None
 
 
 def give_back() -> None:
@@ -125,12 +87,6 @@ def _left_in_groups(root: Path) -> Iterator[int]:
                     stat = _text(group / "memory.stat")
                     cached = re.findall(rf"^{prefix}(?:in)?active_file (\d+)", stat, re.M)
                     yield int(limit) - int(used) + sum(map(int, cached))
-
-
-def _sum(config: DecoderConfig, of_row: Callable[[TensorRow], int]) -> int:
-    """Sum over the tensors; layers are alike, so one is looked at."""
-    rows = decoder_table(replace(config, num_layers=1))
-    return sum(of_row(row) * (config.num_layers if row.path[0] == "layer_0" else 1) for row in rows)
 
 
 def _text(path: Path) -> str:

@@ -15,7 +15,6 @@ from qrag_jax.models.decoder.causal_lm import ComputeDtype, KVCache, Params, ext
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.constraint import Constraint, Where, allowed_tokens, step_on
 from qrag_jax.models.decoder.sampling import draw_tokens, draw_unfiltered, log_probabilities
-from qrag_jax.models.decoder.sharding import cache_sharding
 from qrag_jax.types import Sampling
 
 BLOCK = 16  # most new tokens of a row between two looks of the host
@@ -62,7 +61,7 @@ def compiled_steps(
         mesh: where caches live; None is one device.
     """
     # Said, not left to XLA: another sharding of the next call's cache would be another compilation.
-    where = None if mesh is None else cache_sharding(mesh, config)
+    where = None
 
     def jit(function: Callable[..., Any], donate: int | tuple[()], out: Any, **options: Any) -> Callable[..., Any]:
         placed = {} if where is None else {"out_shardings": out}

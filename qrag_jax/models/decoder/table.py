@@ -1,7 +1,8 @@
 """Decoder weights by a table, one row a tensor: the names of Llama, Qwen2 and Qwen3 in transformers, and ours."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,30 +19,35 @@ _IGNORED_TIED = re.compile(rf"{_FREQUENCIES}|lm_head\.weight")
 
 
 def decoder_table(config: DecoderConfig) -> tuple[TensorRow, ...]:
-    """The rows of a decoder; with tied embeddings the output layer is none of them."""
+    """The rows of a decoder; layers are stacked, and with tied embeddings the output layer is none of them."""
+    d, vocab = config.hidden_size, config.vocab_size
+    layer = _layer_rows(config)
+    rows = [TensorRow("model.embed_tokens.weight", ("embed", "embedding"), (vocab, d))]
+    for index in range(config.num_layers):
+        own, place = f"model.layers.{index}", (index, config.num_layers)
+        rows += [replace(row, name=f"{own}.{row.name}", path=("layers", *row.path), place=place) for row in layer]
+    rows.append(_norm_row("model.norm", "norm", d))
+    return tuple(rows if config.tie_embeddings else [*rows, *dense_rows("lm_head", ("head",), d, vocab, bias=False)])
+
+
+def _layer_rows(config: DecoderConfig) -> list[TensorRow]:
+    """The rows of one layer, by names inside it."""
     d, inner = config.hidden_size, config.intermediate_size
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    rows = [TensorRow("model.embed_tokens.weight", ("embed", "embedding"), (config.vocab_size, d))]
-    for index in range(config.num_layers):
-        theirs, ours = f"model.layers.{index}", f"layer_{index}"
-        rows.append(_norm_row(f"{theirs}.input_layernorm", (ours, "attention_norm"), d))
-        for their_name, name, num_out in (("q", "query", queries), ("k", "key", keys), ("v", "value", keys)):
-            rows += dense_rows(f"{theirs}.self_attn.{their_name}_proj", (ours, name), d, num_out, config.qkv_bias)
-        rows += dense_rows(f"{theirs}.self_attn.o_proj", (ours, "output"), queries, d, config.output_bias)
-        if config.qk_norm:
-            rows.append(_norm_row(f"{theirs}.self_attn.q_norm", (ours, "query_norm"), config.head_dim))
-            rows.append(_norm_row(f"{theirs}.self_attn.k_norm", (ours, "key_norm"), config.head_dim))
-        rows.append(_norm_row(f"{theirs}.post_attention_layernorm", (ours, "mlp_norm"), d))
-        for name, num_in, num_out in (("gate", d, inner), ("up", d, inner), ("down", inner, d)):
-            rows += dense_rows(f"{theirs}.mlp.{name}_proj", (ours, name), num_in, num_out, config.mlp_bias)
-    rows.append(_norm_row("model.norm", ("norm",), d))
-    if not config.tie_embeddings:
-        rows += dense_rows("lm_head", ("head",), d, config.vocab_size, bias=False)
-    return tuple(rows)
+    rows = [_norm_row("input_layernorm", "attention_norm", d)]
+    for name, num_out in (("query", queries), ("key", keys), ("value", keys)):
+        rows += dense_rows(f"self_attn.{name[0]}_proj", (name,), d, num_out, config.qkv_bias)
+    rows += dense_rows("self_attn.o_proj", ("output",), queries, d, config.output_bias)
+    if config.qk_norm:
+        rows += [_norm_row(f"self_attn.{name[0]}_norm", f"{name}_norm", config.head_dim) for name in ("query", "key")]
+    rows.append(_norm_row("post_attention_layernorm", "mlp_norm", d))
+    for name, num_in, num_out in (("gate", d, inner), ("up", d, inner), ("down", inner, d)):
+        rows += dense_rows(f"mlp.{name}_proj", (name,), num_in, num_out, config.mlp_bias)
+    return rows
 
 
-def _norm_row(theirs: str, ours: tuple[str, ...], size: int) -> TensorRow:
-    return TensorRow(f"{theirs}.weight", (*ours, "scale"), (size,))
+def _norm_row(theirs: str, ours: str, size: int) -> TensorRow:
+    return TensorRow(f"{theirs}.weight", (ours, "scale"), (size,))
 
 
 def decoder_params_from_tensors(
@@ -49,21 +55,19 @@ def decoder_params_from_tensors(
     tensors: Mapping[str, np.ndarray],
     source: str = "tensors",
     dtype: DTypeLike = np.float32,
-    make: Callable[[TensorRow], tuple[Any, str | None] | None] | None = None,
 ) -> dict[str, Any]:
-    """Our parameters (nested dict of NumPy arrays, kernels [in, out]) from tensors by the names of transformers.
+    """Our parameters (`network.Params` as NumPy arrays, kernels [in, out]) from tensors by the names of transformers.
 
     Known and ignored: rotary frequencies, and an output layer beside tied embeddings (transformers ties it as well).
 
     Args:
         tensors: each is asked for once and let go.
         source: opens the message of an error.
-        make: another way to a parameter; see `params_from_rows`.
     """
     if config.num_layers > len(tensors):  # a table of so many layers is not even made
         raise InputError(f"{config.num_layers} layers are declared, but {len(tensors)} tensors are there", file=source)
     ignored = _IGNORED_TIED if config.tie_embeddings else _IGNORED
-    return params_from_rows(decoder_table(config), tensors, ignored, source, dtype, make)
+    return params_from_rows(decoder_table(config), tensors, ignored, source, dtype)
 
 
 def tensors_from_decoder_params(

@@ -6,9 +6,10 @@ Nothing missing, nothing left over, every shape checked, all errors raised toget
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,22 @@ _MPNET_ATTENTION = {"query": "attn.q", "key": "attn.k", "value": "attn.v", "atte
 
 @dataclass(frozen=True)
 class TensorRow:
-    """One tensor: its Hugging Face name, our path, the shape on file, and whether ours is its transpose."""
+    """One tensor: its Hugging Face name, our path, the shape on file, and whether ours is its transpose.
+
+    With a `place` (number, count) ours is an entry of a stack of so many tensors, whose first axis counts them.
+    """
 
     name: str
     path: tuple[str, ...]
     shape: tuple[int, ...]
     transposed: bool = False
+    place: tuple[int, int] | None = None
+
+    @property
+    def our_shape(self) -> tuple[int, ...]:
+        """Shape of our parameter, which is the whole stack where there is one."""
+        own = self.shape[::-1] if self.transposed else self.shape
+        return own if self.place is None else (self.place[1], *own)
 
 
 def weight_table(config: EncoderConfig) -> tuple[TensorRow, ...]:
@@ -105,7 +116,6 @@ def params_from_rows(
     ignored: re.Pattern[str],
     source: str,
     dtype: DTypeLike = np.float32,
-    make: Callable[[TensorRow], tuple[Any, str | None] | None] | None = None,
 ) -> dict[str, Any]:
     """Our parameters (nested dict of NumPy arrays) from tensors by the names of a table.
 
@@ -114,7 +124,6 @@ def params_from_rows(
         tensors: each is asked for once and let go, so a mapping that reads them from a file holds few at a time: a
             thread a core takes them.
         ignored: names that may be there and are not read.
-        make: called first for each parameter: returns it with its problem, or None to use the table.
     """
     problems = []
     missing = [row.name for row in rows if row.name not in tensors]
@@ -125,31 +134,31 @@ def params_from_rows(
     if left_over:
         problems.append(f"left over: {', '.join(left_over)}")
 
-    def read(row: TensorRow) -> tuple[Any, str | None]:
-        with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs: refused as not finite
-            made = make(row) if make else None
-            return made or read_row(row, tensors[row.name], dtype)
-
-    params: dict[str, Any] = {}
     present = [row for row in rows if row.name in tensors]
+    made: dict[tuple[str, ...], np.ndarray] = {}
+    lock = Lock()
+
+    def read(row: TensorRow) -> str | None:
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs: refused as not finite
+            tensor = tensors[row.name]
+            if problem := tensor_problem(row.name, tensor, row.shape):
+                return problem
+            with lock:
+                if row.path not in made:
+                    made[row.path] = np.empty(row.our_shape, dtype)
+            own = made[row.path] if row.place is None else made[row.path][row.place[0]]
+            own[...] = tensor.T if row.transposed else tensor
+            return None
+
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with ThreadPoolExecutor(allowed) as pool:
-        for row, (leaf, problem) in zip(present, pool.map(read, present), strict=True):
-            if problem:
-                problems.append(problem)
-            else:
-                _insert(params, row.path, leaf)
+        problems += filter(None, pool.map(read, present))
     if problems:
         raise InputError(f"{source}: the tensors do not fit the config; " + "; ".join(problems))
+    params: dict[str, Any] = {}
+    for path, leaf in made.items():
+        _insert(params, path, leaf)
     return params
-
-
-def read_row(row: TensorRow, tensor: np.ndarray, dtype: DTypeLike) -> tuple[np.ndarray | None, str | None]:
-    """A tensor as a parameter, and its problem."""
-    if problem := tensor_problem(row.name, tensor, row.shape):
-        return None, problem
-    # A copy in any case: the tensor may be a view of a file.
-    return np.array(tensor.T if row.transposed else tensor, dtype=dtype, order="C"), None
 
 
 def tensors_from_rows(
@@ -161,22 +170,19 @@ def tensors_from_rows(
         what: the model's kind, for the message.
     """
     flat = _flatten(params)
-    problems = [f"missing: {'/'.join(row.path)}" for row in rows if row.path not in flat]
-    known = {row.path for row in rows}
-    problems += [f"left over: {'/'.join(path)}" for path in sorted(flat) if path not in known]
-    tensors = {}
-    for row in rows:
-        if row.path not in flat:
-            continue
-        array = np.asarray(flat[row.path])
-        array = array.T if row.transposed else array
-        problem = tensor_problem("/".join(row.path), array, row.shape)
-        if problem:
+    paths = {row.path: row.our_shape for row in rows}
+    problems = [f"missing: {'/'.join(path)}" for path in paths if path not in flat]
+    problems += [f"left over: {'/'.join(path)}" for path in sorted(flat) if path not in paths]
+    for path, shape in paths.items():
+        if path in flat and (problem := tensor_problem("/".join(path), np.asarray(flat[path]), shape)):
             problems.append(problem)
-        else:
-            tensors[row.name] = np.ascontiguousarray(array, dtype=dtype)
     if problems:
         raise InputError(f"parameters do not fit the {what} config; " + "; ".join(problems))
+    tensors = {}
+    for row in rows:
+        array = np.asarray(flat[row.path])
+        array = array if row.place is None else array[row.place[0]]
+        tensors[row.name] = np.ascontiguousarray(array.T if row.transposed else array, dtype=dtype)
     return tensors
 
 

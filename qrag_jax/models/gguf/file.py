@@ -75,12 +75,6 @@ class GGUFFile:
         tensor = self.tensors[name]
         return np.frombuffer(self.data, np.uint8, tensor.size, tensor.start)
 
-    def let_go(self, name: str) -> None:
-        """Says that a tensor's bytes are not needed for now: they no longer count as memory of this process."""
-        tensor = self.tensors[name]
-        first = tensor.start // mmap.PAGESIZE * mmap.PAGESIZE
-        self.data.madvise(mmap.MADV_DONTNEED, first, tensor.start + tensor.size - first)
-
     def read(self, name: str) -> np.ndarray:
         """The numbers of a tensor, float32, of its shape; a view of the file where they are stored so."""
         tensor, raw = self.tensors[name], self.raw(name)

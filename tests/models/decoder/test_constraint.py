@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.talkers import END, byte_tokenizer, parrot, run_all, tiny_talker
+from support.decoders import all_logits
+from support.talkers import END, byte_tokenizer, parrot, tiny_talker
 from support.tiers import slow_but
 from tokenizers import Tokenizer, decoders, models
 
@@ -94,7 +95,7 @@ def test_log_probabilities_are_those_of_the_model(talker, decoder):
     (held,) = decoder.generate_ids([PROMPTS[0]], Sampling(max_tokens=3, grammar=Choice(("abc",))))
     forced = held.ids
     whole = [*PROMPTS[0], *forced]
-    logits = run_all(talker.config, talker.params, jnp.asarray([whole]), jnp.zeros(1, jnp.int32))
+    logits = all_logits(talker.config, talker.params, jnp.asarray([whole]), jnp.zeros(1, jnp.int32))
     expected = jax.nn.log_softmax(logits[0])[np.arange(len(PROMPTS[0]) - 1, len(whole) - 1), list(forced)]
     np.testing.assert_allclose(held.logprobs, expected, atol=1e-4)
     assert held.text == "abc"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 from scipy import stats
-from support.talkers import parrot, run_all, slow_greedy, tiny_talker
+from support.decoders import all_logits
+from support.talkers import parrot, slow_greedy, tiny_talker
 from support.tiers import slow_but
 
 from qrag_jax.models.decoder import steps as decode_steps
@@ -61,7 +62,7 @@ def test_an_answer_does_not_depend_on_its_batch(talker, name):
 def test_log_probabilities_are_those_of_all_logits(talker):
     (answer,) = make_decoder(talker).generate_ids([PROMPTS[4]], Sampling(max_tokens=8, temperature=3.0, seed=1))
     whole = [*PROMPTS[4], *answer.ids]
-    logits = run_all(talker.config, talker.params, jnp.asarray([whole]), jnp.zeros(1, jnp.int32))
+    logits = all_logits(talker.config, talker.params, jnp.asarray([whole]), jnp.zeros(1, jnp.int32))
     expected = jax.nn.log_softmax(logits[0])[np.arange(len(PROMPTS[4]) - 1, len(whole) - 1), answer.ids]
     np.testing.assert_allclose(answer.logprobs, expected, atol=1e-4)
 
@@ -75,7 +76,7 @@ def test_first_tokens_come_as_often_as_their_probabilities(talker):
     for seed in range(400):
         (answer,) = decoder.generate_ids([prompt], Sampling(max_tokens=1, temperature=1.0, seed=seed))
         firsts.append(answer.ids[0] if answer.ids else 256)
-    logits = run_all(talker.config, talker.params, jnp.asarray([prompt]), jnp.zeros(1, jnp.int32))[0, -1]
+    logits = all_logits(talker.config, talker.params, jnp.asarray([prompt]), jnp.zeros(1, jnp.int32))[0, -1]
     probabilities = np.asarray(jax.nn.softmax(logits), np.float64)
     order = np.argsort(-probabilities)
     kinds = [[token] for token in order[:4]] + [list(order[4:])]
@@ -238,7 +239,7 @@ def test_bfloat16_answers(talker):
     """What it says may differ; how likely it thinks that is, float32 nearly agrees with."""
     (answer,) = make_decoder(talker, compute_dtype="bfloat16").generate_ids([PROMPTS[0]], Sampling(max_tokens=4))
     whole = [*PROMPTS[0], *answer.ids]
-    logits = run_all(talker.config, talker.params, jnp.asarray([whole]), jnp.zeros(1, jnp.int32))
+    logits = all_logits(talker.config, talker.params, jnp.asarray([whole]), jnp.zeros(1, jnp.int32))
     expected = jax.nn.log_softmax(logits[0])[np.arange(len(PROMPTS[0]) - 1, len(whole) - 1), answer.ids]
     assert answer.ids
     np.testing.assert_allclose(answer.logprobs, expected, atol=0.1)

@@ -1,14 +1,16 @@
 """Decoders split over 8 virtual devices give what one device gives."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
-from support.decoders import decoder_config, padded_rows, random_decoder_params, random_rows
-from support.networks import np_jit
+from support.decoders import decoder_config, random_decoder_params
 from support.tiers import slow_but
 
-from qrag_jax.models.decoder.causal_lm import all_logits, extend, init_cache
+from qrag_jax.models.decoder.network import token_logprobs
+from qrag_jax.models.decoder.rollout import read_prompts
 from qrag_jax.models.decoder.sharding import cache_sharding, decoder_shardings
 from qrag_jax.types import UsageError
 
@@ -22,32 +24,44 @@ def mesh_of(*sizes, names=("model",)):
     return jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * len(sizes), devices=jax.devices()[:count])
 
 
-def specs_of(mesh, config):
-    shardings = decoder_shardings(mesh, config, random_decoder_params(config))
-    return {"/".join(k.key for k in path): tuple(leaf.spec) for path, leaf in jax.tree.leaves_with_path(shardings)}
+def specs_of(mesh, config, tree=None):
+    shardings = decoder_shardings(mesh, config, tree or random_decoder_params(config))
+    specs = {"/".join(k.key for k in path): tuple(leaf.spec) for path, leaf in jax.tree.leaves_with_path(shardings)}
+    return {name.removeprefix("layers/"): spec for name, spec in specs.items()}
 
 
 def test_what_is_split_along_which_axis():
-    specs = specs_of(mesh_of(4), decoder_config("llama", num_layers=1, tie_embeddings=False, **WIDE, **BIASES))
-    columns = {f"layer_0/{name}/kernel" for name in ("query", "key", "value", "gate", "up")} | {"head/kernel"}
-    column_biases = {f"layer_0/{name}/bias" for name in ("query", "key", "value", "gate", "up")}
-    rows = {"layer_0/output/kernel", "layer_0/down/kernel", "embed/embedding"}
-    whole = {"layer_0/output/bias", "layer_0/down/bias", "norm/scale"}
-    whole |= {f"layer_0/{name}_norm/scale" for name in ("attention", "mlp")}
-    assert specs == (
-        dict.fromkeys(columns, (REST, SPLIT)) | dict.fromkeys(column_biases | rows, (SPLIT,)) | dict.fromkeys(whole, ())
-    )
+    specs = specs_of(mesh_of(4), decoder_config("llama", tie_embeddings=False, **WIDE, **BIASES))
+    by_output = ("query", "key", "value", "gate", "up")
+    kernels, biases = ({f"{name}/{leaf}": spec for name in by_output} for leaf, spec in
+                       (("kernel", (REST, REST, SPLIT)), ("bias", (REST, SPLIT))))  # fmt: skip
+    rows = dict.fromkeys(("output/kernel", "down/kernel"), (REST, SPLIT, REST))
+    tables = {"embed/embedding": (SPLIT, REST), "head/kernel": (REST, SPLIT), "norm/scale": (REST,)}
+    names = ("output/bias", "down/bias", "attention_norm/scale", "mlp_norm/scale")
+    assert specs == kernels | biases | rows | tables | dict.fromkeys(names, (REST, REST))
 
 
 def test_what_does_not_divide_stays_whole_and_heads_are_never_cut():
     """8 ways: 4 heads of keys and values do not divide though their 16 columns do, nor do 20 tokens."""
-    config = decoder_config("qwen3", num_layers=1, head_dim=4, **{**WIDE, "vocab_size": 20})
+    config = decoder_config("qwen3", head_dim=4, **{**WIDE, "vocab_size": 20})
     specs = specs_of(mesh_of(8), config)
     split = {name for name, spec in specs.items() if SPLIT in spec}
-    assert split == {f"layer_0/{name}/kernel" for name in ("query", "output", "gate", "up", "down")}
-    assert cache_sharding(mesh_of(8), config).keys[0].spec == PartitionSpec()
-    assert cache_sharding(mesh_of(4), config).keys[0].spec == PartitionSpec("model")
-    assert len(cache_sharding(mesh_of(4), config).values) == 1
+    assert split == {f"{name}/kernel" for name in ("query", "output", "gate", "up", "down")}
+    assert cache_sharding(mesh_of(8), config).keys.spec == PartitionSpec()
+    assert cache_sharding(mesh_of(4), config).keys.spec == PartitionSpec(None, None, None, "model")
+
+
+def test_fsdp_splits_what_is_large_along_another_axis_and_never_by_layer():
+    config = decoder_config("llama", num_layers=8, **{**WIDE, "hidden_size": 128})
+    params = random_decoder_params(config)
+    query = params["layers"]["query"] | {"lora_a": np.zeros((8, 128, 4)), "lora_b": np.zeros((8, 4, 32))}
+    params = {**params, "layers": {**params["layers"], "query": query}}
+    specs = specs_of(mesh_of(2, 4, names=("fsdp", "model")), config, params)
+    assert specs["query/kernel"] == (None, "fsdp", "model") and specs["down/kernel"] == (None, "model", "fsdp")
+    assert specs["query/lora_a"] == (None, "fsdp", None) and specs["query/lora_b"] == (None, None, "model")
+    assert specs["mlp_norm/scale"] == (None, None) and specs["embed/embedding"] == ("model", None)
+    (count, mu) = decoder_shardings(mesh_of(4), config, (np.zeros(()), {"mu": params}))
+    assert count.spec == PartitionSpec() and mu["mu"]["layers"]["query"]["kernel"].spec[2] == "model"
 
 
 MESHES = [
@@ -64,21 +78,19 @@ ON_MESHES_QUICK = [FAMILIES_ON_MESHES[4]]
 def test_devices_together_give_what_one_gives(family, sizes, names, changes):
     config = decoder_config(family, **{**WIDE, **changes})
     params = random_decoder_params(config)
-    tokens, pads = map(np.asarray, padded_rows(random_rows([6, 2])))
-    expected = np_jit(all_logits, static_argnums=0)(config, params, tokens, pads)
+    tokens = np.random.default_rng(0).integers(0, 24, (2, 6)).astype(np.int32)
+    lengths, segments = np.array([6, 2], np.int32), (np.arange(6) >= [[0], [4]]).astype(np.int32)
+    read, logprobs = (jax.jit(partial(each, config=config)) for each in (read_prompts, token_logprobs))
+    expected, known = read(params, tokens, lengths)[0], logprobs(params, tokens, segments)
     mesh = mesh_of(*sizes, names=names)
     split = jax.device_put(params, decoder_shardings(mesh, config, params))
     where = cache_sharding(mesh, config)
-    step = jax.jit(extend, static_argnums=0, donate_argnums=4, out_shardings=(None, where))
-    cache = jax.device_put(np_jit(init_cache, static_argnums=(0, 1, 2))(config, 2, 8), where)
-    for start, end in [(0, 4), (4, 5), (5, 6)]:
-        logits, cache = step(config, split, tokens[:, start:end], pads, cache, np.int32(start))
-        real = pads < end
-        np.testing.assert_allclose(np.asarray(logits)[real], expected[real, end - 1], atol=5e-5, rtol=5e-5)
-    assert [leaf.sharding for leaf in cache.keys] == list(where.keys)
+    logits, cache = jax.jit(partial(read_prompts, config=config), out_shardings=(None, where))(split, tokens, lengths)
+    np.testing.assert_allclose(logits, expected, atol=5e-5, rtol=5e-5)
+    np.testing.assert_allclose(logprobs(split, tokens, segments), known, atol=1e-5)
     heads = config.num_kv_heads
     share = heads // mesh.shape["model"] if heads % mesh.shape["model"] == 0 else heads
-    assert cache.keys[0].addressable_shards[0].data.shape[0] == share * len(tokens)
+    assert cache.keys.addressable_shards[0].data.shape[3] == share
 
 
 def test_a_mesh_without_the_axis_is_refused():

@@ -46,7 +46,7 @@ def test_names_and_shapes_by_hand():
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_table_is_what_the_network_has(name):
     config = VARIANTS[name]
-    shapes = {row.path: row.shape[::-1] if row.transposed else row.shape for row in decoder_table(config)}
+    shapes = {row.path: row.our_shape for row in decoder_table(config)}
     leaves = jax.tree_util.tree_leaves_with_path(random_decoder_params(config))
     assert shapes == {tuple(key.key for key in path): leaf.shape for path, leaf in leaves}
 
@@ -62,7 +62,7 @@ def test_both_ways(name):
 def test_kernels_are_transposed_and_copied():
     given = tensors()
     params = decoder_params_from_tensors(CONFIG, given)
-    np.testing.assert_array_equal(params["layer_0"]["down"]["kernel"], given["model.layers.0.mlp.down_proj.weight"].T)
+    np.testing.assert_array_equal(params["layers"]["down"]["kernel"][0], given["model.layers.0.mlp.down_proj.weight"].T)
     np.testing.assert_array_equal(params["head"]["kernel"], given["lm_head.weight"].T)
     for tensor in given.values():
         tensor[:] = 0

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from support.decoders import FAMILIES, decoder_config, numpy_decoder, random_decoder_params
+from support.decoders import FAMILIES, all_logits, decoder_config, numpy_decoder, random_decoder_params
 from support.gguf_files import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
-from support.networks import np_jit
 from support.tiers import HAS_SMOLLM2, slow_but
 
-from qrag_jax.models.decoder.causal_lm import all_logits
 from qrag_jax.models.decoder.sources import SMOLLM2_SHA256
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
-from qrag_jax.models.decoder.weights import load_decoder, save_decoder
+from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder, save_decoder
 from qrag_jax.types import InputError, UsageError
 
 WIDE = {"vocab_size": len(TOKENS) + 3, "hidden_size": 32, "intermediate_size": 64, "head_dim": 8}
@@ -26,7 +24,7 @@ CONFIG = decoder_config("llama", **WIDE)
 
 @pytest.fixture
 def folder(tmp_path):
-    return save_decoder(tmp_path / "saved", CONFIG, random_decoder_params(CONFIG), TOKENIZER)
+    return save_decoder(tmp_path / "saved", LoadedDecoder(CONFIG, random_decoder_params(CONFIG), TOKENIZER, ""))
 
 
 def gguf_file(path, config, kinds=None):
@@ -37,7 +35,7 @@ def gguf_file(path, config, kinds=None):
 def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, family):
     config = decoder_config(family, **WIDE)
     params = random_decoder_params(config)
-    save_decoder(tmp_path / "saved", config, params, TOKENIZER)
+    save_decoder(tmp_path / "saved", LoadedDecoder(config, params, TOKENIZER, ""))
     (tmp_path / "saved").rename(tmp_path / "moved")
     loaded = load_decoder(tmp_path / "moved")
     assert loaded.config == config
@@ -57,7 +55,7 @@ def test_a_gguf_file_computes_what_the_parameters_do(tmp_path, family):
     assert loaded.config == config and loaded.tokenizer.to_json() == TOKENIZER.to_json()
     chex.assert_trees_all_equal(loaded.params, random_decoder_params(config))
     ids = loaded.tokenizer.encode("the inn", special=False)
-    found = np_jit(all_logits, static_argnums=0)(loaded.config, loaded.params, np.asarray([ids]), np.zeros(1, np.int32))
+    found = all_logits(loaded.config, loaded.params, [ids], [0])
     expected = numpy_decoder(config, random_decoder_params(config), ids)
     np.testing.assert_allclose(found[0], expected, atol=2e-4, rtol=2e-5)
 
@@ -90,14 +88,14 @@ def test_sharded_is_single(folder, tmp_path):
     shard(tmp_path / "sharded")
     single, sharded = load_decoder(folder), load_decoder(str(tmp_path / "sharded"))
     chex.assert_trees_all_equal(single.params, sharded.params)
-    save_decoder(tmp_path / "again", sharded.config, sharded.params, sharded.tokenizer)
+    save_decoder(tmp_path / "again", sharded)
     assert load_decoder(tmp_path / "again").fingerprint == single.fingerprint
 
 
 def test_what_is_saved_in_shards_is_loaded_bit_for_bit(folder, tmp_path):
     single = load_decoder(folder)
     for shard_bytes, at_least in ((20_000, 3), (1, 12), (60_000, 2), (10**9, 1)):  # each over the one before
-        path = save_decoder(tmp_path / "x", CONFIG, single.params, TOKENIZER, max_shard_bytes=shard_bytes)
+        path = save_decoder(tmp_path / "x", single, max_shard_bytes=shard_bytes)
         shards = sorted(each.name for each in path.glob("*.safetensors"))
         assert len(shards) >= at_least and (len(shards) == 1) == (at_least == 1)
         assert (path / "model.safetensors.index.json").is_file() == (at_least > 1)
@@ -107,17 +105,17 @@ def test_what_is_saved_in_shards_is_loaded_bit_for_bit(folder, tmp_path):
         chex.assert_trees_all_equal(loaded.params, single.params)
     assert loaded.fingerprint == single.fingerprint and shards == ["model.safetensors"]
     with pytest.raises(UsageError, match="max_shard_bytes 0: at least 1"):
-        save_decoder(tmp_path / "y", CONFIG, single.params, TOKENIZER, max_shard_bytes=0)
+        save_decoder(tmp_path / "y", single, max_shard_bytes=0)
 
 
 def test_bfloat16(folder, tmp_path):
-    exact, half = load_decoder(folder), load_decoder(folder, storage="bfloat16")
+    exact, half = load_decoder(folder), load_decoder(folder, dtype="bfloat16")
     assert {leaf.dtype.name for leaf in jax.tree.leaves(half.params)} == {"bfloat16"}
     rounded = jax.tree.map(lambda leaf: np.asarray(leaf).astype(jnp.bfloat16), exact.params)
     chex.assert_trees_all_equal(half.params, rounded)
-    save_decoder(tmp_path / "half", CONFIG, half.params, TOKENIZER, dtype="bfloat16")
+    save_decoder(tmp_path / "half", half, dtype="bfloat16")
     assert json.loads((tmp_path / "half/config.json").read_text())["dtype"] == "bfloat16"
-    chex.assert_trees_all_equal(load_decoder(tmp_path / "half", storage="bfloat16").params, rounded)
+    chex.assert_trees_all_equal(load_decoder(tmp_path / "half", dtype="bfloat16").params, rounded)
     assert {leaf.dtype.name for leaf in jax.tree.leaves(load_decoder(tmp_path / "half").params)} == {"float32"}
 
 
@@ -141,7 +139,7 @@ def test_the_fingerprint_is_of_every_file_that_is_read(folder, tmp_path):
 def test_saving_over_another_model_leaves_nothing_of_it(folder):
     config = decoder_config("qwen3", **WIDE)
     plain = DecoderTokenizer.from_gguf(tokenizer_fields())
-    save_decoder(folder, config, random_decoder_params(config), plain)
+    save_decoder(folder, LoadedDecoder(config, random_decoder_params(config), plain, ""))
     loaded = load_decoder(folder)
     assert loaded.config == config and loaded.tokenizer.chat_template is None
 
@@ -196,10 +194,10 @@ def test_a_tokenizer_of_another_model(folder, tmp_path):
 def test_nothing_is_written_of_what_does_not_fit(tmp_path):
     params = random_decoder_params(decoder_config("qwen2", **WIDE))
     with pytest.raises(InputError, match="parameters do not fit the decoder config; .*left over: head/kernel"):
-        save_decoder(tmp_path / "x", CONFIG, params, TOKENIZER)
+        save_decoder(tmp_path / "x", LoadedDecoder(CONFIG, params, TOKENIZER, ""))
     odd = decoder_config("llama", **WIDE, qkv_bias=True)
     with pytest.raises(InputError, match="transformers has none with output_bias"):
-        save_decoder(tmp_path / "x", odd, random_decoder_params(odd), TOKENIZER)
+        save_decoder(tmp_path / "x", LoadedDecoder(odd, random_decoder_params(odd), TOKENIZER, ""))
     assert not (tmp_path / "x").exists()
 
 
@@ -221,5 +219,5 @@ def test_smollm2():
     assert [tokenizer.decode([number]) for number in digits] == ["2", "0", "2", "4"]
     # What follows is likely for this model, and for none whose rows of queries and keys are in the wrong order.
     ids = tokenizer.encode("The capital of France is", special=False)
-    logits = all_logits(loaded.config, loaded.params, jnp.asarray([ids]), jnp.zeros(1, jnp.int32))
+    logits = all_logits(loaded.config, loaded.params, [ids], [0])
     assert tokenizer.decode([int(logits[0, -1].argmax())]) == " Paris"

@@ -115,4 +115,4 @@ def test_all_wrong_parameters_are_named_together(tensors):
     params["layer_1"]["key"]["kernel"] = np.zeros((4, 5), np.float32)
     with pytest.raises(InputError) as caught:
         tensors_from_params(CONFIG, params)
-    assert "missing: layer_0/query/bias; left over: layer_2/bias; layer_1/key/kernel: shape (5, 4)" in str(caught.value)
+    assert "missing: layer_0/query/bias; left over: layer_2/bias; layer_1/key/kernel: shape (4, 5)" in str(caught.value)
