@@ -52,13 +52,13 @@ def level_config(task: StudyTask) -> ChunkConfig:
     )
 
 
-def level_set(task: StudyTask, encoder: StudyEncoder, cache: Path) -> LevelSet:
+def level_set(task: StudyTask, encoder: StudyEncoder, cache: Path, config: ChunkConfig | None = None) -> LevelSet:
     """What of it is in the cache is not computed again.
 
     A node that the encoder reads whole has the vector of its text; one that is longer has the mean of its children's,
     which are the windows of its text but for their borders.
     """
-    config = level_config(task)
+    config = config or level_config(task)
     split = make_splitter("sentencex", "en")
     build = make_tree_builder(config, encoder.count, split, section_points(task))
     corpus = tree_corpus(task.documents, [build(document) for document in task.documents], encoder.count)
@@ -155,7 +155,7 @@ def recalls(known: LevelSet, count: CountTokens, cache: Path) -> dict[str, np.nd
     index = ScoredIndex(known.corpus, known.names, Parents("windows"), has_parents=True)
     contexts = LevelContexts(known.corpus, known.task, BUDGETS, count)
     scores = known.questions.astype(np.float32) @ known.corpus.vectors.T
-    tree, found, sent, profiles = _Tree(index), [], [], []
+    tree, found, sent, profiles = TreeScores(index), [], [], []
     start = time.perf_counter()
     for row, question in enumerate(known.task.questions):
         own = np.round(scores[row].astype(np.float64), 6)
@@ -175,7 +175,7 @@ def recalls(known: LevelSet, count: CountTokens, cache: Path) -> dict[str, np.nd
     return kept
 
 
-def _rankings(index: ScoredIndex, tree: "_Tree", own: np.ndarray, vector: np.ndarray, text: str) -> Iterator:
+def _rankings(index: ScoredIndex, tree: "TreeScores", own: np.ndarray, vector: np.ndarray, text: str) -> Iterator:
     """Those of `ways`, in their order."""
     most, levels = max(BUDGETS), range(1, len(index.names))
 
@@ -197,7 +197,7 @@ def _rankings(index: ScoredIndex, tree: "_Tree", own: np.ndarray, vector: np.nda
     yield rank(tree.standardised(own), LevelRange(1, len(index.names) - 1))
 
 
-class _Tree:
+class TreeScores:
     """What scores of nodes are made of: parents, levels and leaves of all trees."""
 
     def __init__(self, index: LevelIndex) -> None:
