@@ -276,7 +276,6 @@ NoteMode = Literal["none", "best_of", "insert", "all", "random", "walk"]
 NOTE_MODES: tuple[NoteMode, ...] = get_args(NoteMode)
 ParentsName = Literal["best_child", "mean", "compressor", "direct", "windows", "summary"]
 PARENTS: tuple[ParentsName, ...] = get_args(ParentsName)
-PLANNERS = ("constant", "router", "llm")  # of the levels that a question searches
 
 # Learning.
 CompressorKind = Literal["mlp", "attention", "both"]
@@ -285,6 +284,8 @@ CompressorLoss = Literal["distance", "ranking"]
 COMPRESSOR_LOSSES: tuple[CompressorLoss, ...] = get_args(CompressorLoss)
 COMPRESSOR_TARGETS = ("windows", "lead", "summary")
 FeaturesName = Literal["vectors", "profiles"]  # of a router
+RouterMethod = Literal["regression", "classifier"]
+ROUTER_METHODS: tuple[RouterMethod, ...] = get_args(RouterMethod)
 FEATURES: tuple[FeaturesName, ...] = get_args(FeaturesName)
 
 # Measuring.
@@ -294,4 +295,4 @@ ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "jud
 MULTIHOP_SETS = ("hotpot", "2wiki", "musique")
 FillName = Literal["plain", "widen", "merge"]
 FILLS: tuple[FillName, ...] = get_args(FillName)
-PLANS = ("each", "all", "dev", "router", "bound")  # of the levels that a study searches; and router:RUN
+PLANS = ("each", "all", "dev", "router", "classifier", "bound")  # of the levels of a study; and planner:RUN

@@ -21,7 +21,7 @@ from qrag_jax.eval.study.cells.level_cells import LevelContexts
 from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
 from qrag_jax.search.corpus import Corpus, tree_corpus
 from qrag_jax.search.levels.level_search import LevelIndex
-from qrag_jax.search.levels.planners import score_profiles
+from qrag_jax.search.levels.profiles import score_profiles
 from qrag_jax.types import CountTokens
 
 SIZES = (512, 256, 128, 64, 32)

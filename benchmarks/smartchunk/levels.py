@@ -49,7 +49,8 @@ from qrag_jax.eval.tables import share
 from qrag_jax.measures.aggregate import LEVEL, holm_p_values, mean_interval, paired_difference
 from qrag_jax.names import TaskKind
 from qrag_jax.search.levels.llm_planner import make_llm_planner
-from qrag_jax.search.levels.planners import route
+from qrag_jax.search.levels.planners import Plans
+from qrag_jax.search.levels.router import route
 from qrag_jax.search.levels.router_training import deal_groups, fit_router
 from qrag_jax.types import CountTokens
 
@@ -187,16 +188,16 @@ def planned(
     known: LevelSet, kept: Mapping[str, np.ndarray], count: CountTokens, args: argparse.Namespace
 ) -> list[dict]:
     """What a language model plans for some questions of a set, beside dev on the same ones."""
-    told: list = []
+    told: list[Plans] = []
     generator = open_model(args.planner, Path(args.journal))
     questions = known.task.questions[: args.planned]
-    plan = make_llm_planner(generator, count, known.names, finished=told.append)
+    plan = make_llm_planner(generator, count, known.names)
     texts = {document.id: document.text for document in known.task.documents}
     ranges: dict[str, LevelRange] = {}
     for document in dict.fromkeys(question.relevant[0] for question in questions):  # one head a call, as in the paper
         asked = [question for question in questions if question.relevant[0] == document]
-        found = plan([question.text for question in asked], [texts[document][:_HEAD_CHARS]])
-        ranges |= {question.id: one for question, one in zip(asked, found, strict=True)}
+        told.append(plan([question.text for question in asked], [texts[document][:_HEAD_CHARS]]))
+        ranges |= {question.id: one for question, one in zip(asked, told[-1].ranges, strict=True)}
     return plan_rows(known, kept, ranges, told)
 
 

@@ -32,9 +32,8 @@ texts
 . --merge                  give a whole section instead of its passages, if enough of them are found and it fits; for an
                            index built with --strategy tree or hierarchy, and answers that need whole sections
 --levels
-. --planner                for an index with levels: choose them by constant (--levels, or all levels), router
-                           (--router) or llm (the language model; all levels if it names none)
---router
+. --planner P              for an index with levels: choose them by constant (--levels, or all levels), llm (the
+                           language model; all levels if it names none), or a run that learned to plan
 {search_flags.CUTTING}\
 --notes_mode
 {search_flags.CHOICE}\
@@ -56,17 +55,14 @@ def _run(args: argparse.Namespace) -> int:
         say_planned,
     )
     from qrag_jax.cli.terminal import say, write_json
-    from qrag_jax.errors import UsageError
     from qrag_jax.index.options import AskOptions, SearchOptions
     from qrag_jax.llm.config import make_generator
     from qrag_jax.llm.prices import dollars
     from qrag_jax.service.search import answer_all
 
     # Cheap checks come before the encoder and the model are loaded.
-    planner = search_flags.planner_name(args.planner, args.router, args.levels)
     asks_model = not args.no_llm and (args.llm or args.llm_model) is not None
-    if planner == "llm" and not asks_model:
-        raise UsageError("--planner llm: needs a language model; choose one with --llm_model")
+    planner, levels = search_flags.chosen_levels(args.planner, args.levels, asks_model=asks_model)
     llm = llm_config(vars(args))
     request = search_flags.search_request(vars(args))
     asked, many = request.read_questions(), args.questions is not None
@@ -74,7 +70,7 @@ def _run(args: argparse.Namespace) -> int:
     options = AskOptions(
         SearchOptions(
             notes=args.notes_mode,
-            levels=search_flags.levels_of(planner, args.router, args.levels),
+            levels=levels,
             num_steps=args.num_steps,
         ),
         max_context_tokens=args.max_context_tokens,

@@ -18,8 +18,8 @@ texts
 --retriever
 --top_k N        passages to show (default: {_TOP_K}; not with a run)
 --questions --levels
-. --planner      for an index with levels: choose them by constant (--levels, or all levels) or by router (--router)
---router
+. --planner P    for an index with levels: choose them by constant (--levels, or all levels) or a run that learned to
+                 plan
 {search_flags.CUTTING}\
 --num_steps N    with a run: chunks to pick (default: as in training)
 --stop           with a run: show only the picks before it stops, by its learned STOP or its threshold from held-out
@@ -40,7 +40,7 @@ def _run(args: argparse.Namespace) -> int:
     from qrag_jax.types import InputError
 
     # Cheap checks come before the encoder or the run is loaded.
-    planner = search_flags.planner_name(args.planner, args.router, args.levels)
+    planner, levels = search_flags.chosen_levels(args.planner, args.levels, asks_model=False)
     request = search_flags.search_request(vars(args), run_first=True)
     asked, many = request.read_questions(), args.questions is not None
     index = search_flags.open_searched(request)
@@ -48,7 +48,7 @@ def _run(args: argparse.Namespace) -> int:
     options = SearchOptions(
         top_k=None if run else args.top_k or _TOP_K,
         notes=args.notes_mode,
-        levels=search_flags.levels_of(planner, args.router, args.levels),
+        levels=levels,
         num_steps=args.num_steps,
         stop=args.stop,
     )
@@ -219,7 +219,6 @@ examples:
   qrag find runs/mine notes/ "Who has the key?" --num_steps 4        search with a run
 """,
     flags=_FLAGS,
-    choices={"planner": ("constant", "router")},
     usage="[--retriever R] [--top_k N] [--json] [...] [RUN] PATHS...|INDEX QUESTION",
     run=_run,
 )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from qrag_jax.cli.errors import FLAGS
 from qrag_jax.files.reading import HTML_PARTS
 from qrag_jax.llm.calls import GRAMMAR_FIELDS
-from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, LLMS, NOTE_MODES, PLANNERS, VIEWS
+from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, LLMS, NOTE_MODES, VIEWS
 
 T = TypeVar("T")
 
@@ -22,7 +22,6 @@ texts PATHS... QUESTION ...  files, folders or one index, then the question
 --questions FILE        read questions from FILE instead of QUESTION, one on each line: text, or {"question": ...,
                         "id": ...}; - reads standard input
 --levels MIN:MAX        for an index with levels: search only these, for example section:paragraph, section or 512:128
-. --router RUN          run folder of `qrag train router`
 --strategy              how to cut files, as in `qrag chunk` (default: recursive; not with a run)
 . --points              for hierarchy and levels: where section boundaries come from (default: headings; tagger with
                         --tagger)
@@ -59,7 +58,6 @@ _CHOICES: Mapping[str, Collection[str]] = {
     "grammar_field": GRAMMAR_FIELDS,
     "llm": LLMS,
     "notes_mode": [mode for mode in NOTE_MODES if mode != "walk"],
-    "planner": PLANNERS,
     "points": BOUNDARY_SOURCES.choices("tree", without="llm"),
     "strategy": CHUNKERS,
     "view": VIEWS,

@@ -85,13 +85,15 @@ def planned_to_json(planned: Planned, names: Sequence[str], planner: str) -> dic
 
     Args:
         names: of all levels of the index.
-        planner: name of the planner that chose the levels.
+        planner: that chose the levels: constant, llm, or the folder of a run.
     """
     return {
         "levels": format_levels(planned.levels, names),
         "planner": planner,
         "num_vectors": planned.num_vectors,
         "built_tokens": planned.built_tokens,
+        "plan_prompt_tokens": planned.plans.reading.prompt_tokens,
+        "plan_completion_tokens": planned.plans.reading.completion_tokens,
     }
 
 
@@ -102,7 +104,7 @@ def say_planned(planned: Planned, told: dict[str, object]) -> None:
         f"levels: {told['levels']} ({told['planner']}); {told['num_vectors']:,} vectors compared, "
         f"{told['built_tokens']:,} tokens built{sent}"
     )
-    for reason in planned.reading.fallbacks if planned.reading else ():
+    for reason in planned.plans.fallbacks:
         say(f"levels: no plan ({reason}); searched all levels")
 
 

@@ -84,24 +84,25 @@ def open_searched(request: "SearchRequest") -> "Index":
     return index
 
 
-def planner_name(planner: str | None, router: str | None, levels: str | None) -> str:
-    """The planner that `--planner`, `--router` and `--levels` choose; empty if they choose none.
+def chosen_levels(planner: str | None, levels: str | None, *, asks_model: bool) -> tuple[str, str | None]:
+    """(name of the planner that `--planner` and `--levels` choose, the `levels` of `SearchOptions`).
+
+    Args:
+        asks_model: a language model is there to be asked.
 
     Raises:
-        UsageError: the three do not go together.
+        UsageError: the two do not go together, or the planner does not exist.
     """
-    name = planner or ("router" if router else "constant" if levels else "")
-    if router and name != "router":
-        raise UsageError(f"--router: works only with --planner router, not with {name}; use only one of the two")
-    if name == "router" and not router:
-        raise UsageError("--planner router: give a run of `qrag train router` with --router")
+    name = planner or ("constant" if levels else "")
     if levels and name != "constant":
         raise UsageError(f"--levels {levels}: --planner {name} chooses the levels; use only one of the two")
-    if router and not os.path.isdir(router):
-        raise UsageError(f"--router {router}: no such folder; give one that `qrag train router --out` wrote")
-    return name
-
-
-def levels_of(planner: str, router: str | None, levels: str | None) -> str | None:
-    """The `levels` of `SearchOptions` for a planner."""
-    return {"": None, "constant": levels or "all", "router": f"router:{router}", "llm": "llm"}[planner]
+    if name == "llm" and not asks_model:
+        raise UsageError("--planner llm: needs a language model; use `qrag ask` and choose one with --llm_model")
+    if name in ("", "constant", "llm"):
+        return name, {"constant": levels or "all", "llm": "llm"}.get(name)
+    if not os.path.isdir(name):
+        raise UsageError(
+            f"--planner {name}: neither constant nor llm, and no such folder; give a run, such as one that `qrag train "
+            "router --out` wrote"
+        )
+    return name, f"planner:{name}"

@@ -72,7 +72,8 @@ _FLAGS = """\
 --fill M,...            with --budgets, how to fill contexts: plain (the best chunks), widen (with their neighbours) or
                         merge (sections instead of their chunks); each is compared with plain (default: plain)
 --levels P,...          with --budgets, levels to search: each (one at a time), all, dev (the range that dev questions
-                        choose), router (trained on dev), router:RUN, bound (the best level for each question)
+                        choose), router and classifier (trained on dev), planner:RUN, bound (the best level for each
+                        question)
 --parents P,...         with --levels, how sections get vectors: best_child, mean, direct, windows, compressor:RUN
                         (default: best_child)
 --follow_links --max_input_gb --no_compile_cache

@@ -13,7 +13,7 @@ from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import write_json
-from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, COMPRESSOR_TARGETS, FEATURES, LEARNERS
+from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, COMPRESSOR_TARGETS, FEATURES, LEARNERS, ROUTER_METHODS
 
 _OF_TAGGER = """\
 Train a tagger on documents with headings; it finds sections in documents without them.
@@ -87,19 +87,20 @@ _OF_ROUTER = """\
 Train a router, which chooses the levels of documents to search for a question, from questions with evidence.
 
 Levels are section, paragraph, ... or spans of --sizes. For every range of levels, the router predicts the share of the
-evidence in a context of --budget tokens. It leaves the best fixed range only if it predicts a gain above a margin. A
-router rarely pays off: docs/reference/study.md has the measurements.
+evidence in a context of --budget tokens, or (--method classifier) how likely the range is to be the best. It leaves the
+best fixed range only if it predicts a gain above a margin. A router rarely pays off: docs/reference/study.md has the
+measurements.
 
 CONFIG is a config of `qrag study`. Its tasks give documents, questions and evidence; its model is the encoder; its
 first strategy of kind levels gives the levels (by headings if there is none); its first parents give the vectors of
 sections.
 
---out contains a self-contained checkpoint folder, for `qrag study --levels router:RUN` and for `qrag find` and `qrag
-ask` with --router RUN. The output says what to expect.
+--out contains a self-contained checkpoint folder, for `qrag study --levels planner:RUN` and for `qrag find` and
+`qrag ask` with --planner RUN. The output says what to expect.
 """
 _DETAILS_OF_ROUTER = """\
 The router reads the question's vector, or the scores of a first cheap search (a profile). Questions that it has not
-seen choose the margin and the strength of its regression, one document at a time. If nothing is gained, the margin is
+seen choose the margin and the penalty on its weights, one document at a time. If nothing is gained, the margin is
 infinite and the router is the fixed range.
 
 A router works only with the encoder and the levels that it was trained on. It learns from searches by meaning, so ask
@@ -111,8 +112,8 @@ _EXAMPLES_OF_ROUTER = """\
 examples:
   qrag train router mine.yaml --out runs/router
   qrag train router mine.yaml --budget 1024 --features vectors --out runs/router data=DATA
-  qrag study mine.yaml --budgets 512 --levels dev,router:runs/router,bound
-  qrag ask levels.index "Who has the key?" --router runs/router --retriever dense
+  qrag study mine.yaml --budgets 512 --levels dev,planner:runs/router,bound
+  qrag ask levels.index "Who has the key?" --planner runs/router --retriever dense
 """
 _COMMON = "--seed --no_compile_cache\n--json  print the result as JSON\n"
 _HEADED = """\
@@ -136,6 +137,7 @@ overrides [key=value ...]  changes of the config, such as data=DATA
 --out! RUN                 run folder to write
 --budget N = 512           tokens of a context
 --features                 what it reads of a question (default: the better one on held-out questions)
+--method = regression      what it learns
 {_COMMON}"""
 _CONFIG_FLAGS = """\
 --config_path X.yaml       YAML file with fields of the config
@@ -190,7 +192,7 @@ _ROUTER = Verb(
     _ROUTER_FLAGS,
     _run_router,
     _DETAILS_OF_ROUTER,
-    {"features": FEATURES},
+    {"features": FEATURES, "method": ROUTER_METHODS},
     usage=_OF_CONFIG,
 )
 _OWN = {"tagger": _TAGGER, "compressor": _COMPRESSOR, "router": _ROUTER}

@@ -43,7 +43,6 @@ from qrag_jax.search.corpus import Corpus, are_unknown
 from qrag_jax.search.hits import make_hits
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
 from qrag_jax.search.levels.level_context import fill_levels
-from qrag_jax.search.levels.llm_planner import PlansReading
 from qrag_jax.search.levels.planners import Planned, Planner, rank_levels
 from qrag_jax.search.note_search import make_noted_retrieve
 from qrag_jax.types import Arg, Cost, Document, Embed, Hit, InputWarning, Note, TextGenerator, UsageError
@@ -219,13 +218,12 @@ class Index:
         generator, method, template = self._generator(llm), self._method(search), load_prompt(PROMPT, options.prompts)
         before, view = method.spent(), self._view(search, method)
         spent, self._seconds = self._seconds, {}
-        readings: list[PlansReading] = []
-        planner = view.planner(search.levels, generator, options.prompts, readings.append)
+        planner = view.planner(search.levels, generator, options.prompts)
         planned: list[Planned | None] = []
 
         def rank(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
             ranked, plan = self._rank(question, search, method, view, planner)
-            planned.append(plan and replace(plan, reading=readings[0] if readings else None))
+            planned.append(plan)
             return ranked
 
         budget = self._budget(question, template, options, search, generator)
@@ -454,9 +452,9 @@ class Index:
 
 def _with_plan(cost: Cost, planned: Planned | None) -> Cost:
     """A cost with the calls of the language model that planned."""
-    if planned is None or planned.reading is None:
+    if planned is None:
         return cost
-    asked = planned.reading.reading
+    asked = planned.plans.reading
     return replace(
         cost,
         prompt_tokens=cost.prompt_tokens + asked.prompt_tokens,

@@ -25,7 +25,7 @@ class SearchOptions:
         only: patterns of the documents to search (`documents.found.Only`); empty is all.
         retriever: hybrid, dense, bm25, a run or its folder; None is the run that made the index, else hybrid.
         notes: how notes are used; None is best_of if there are notes and no run searches, else none.
-        levels: for documents with levels: a range such as section:paragraph, one level, all, router:RUN, a
+        levels: for documents with levels: a range such as section:paragraph, one level, all, planner:RUN, a
             `LevelRange` or a planner; llm lets the language model of `ask` choose.
         num_steps: for a run: number of picks if `top_k` is None. For `ask`: most passages.
         stop: for a run: keep only the picks before it stops.

@@ -27,8 +27,9 @@ from qrag_jax.index.update import Changes, Plan
 from qrag_jax.names import CHUNKERS
 from qrag_jax.search.corpus import Corpus, join_corpora
 from qrag_jax.search.levels.level_search import LevelIndex, document_heads
-from qrag_jax.search.levels.llm_planner import PlansConfig, PlansReading, make_llm_planner
-from qrag_jax.search.levels.planners import Planner, constant, load_router, make_planner
+from qrag_jax.search.levels.llm_planner import PlansConfig, make_llm_planner
+from qrag_jax.search.levels.planner_runs import load_planner
+from qrag_jax.search.levels.planners import Planner, constant
 from qrag_jax.search.note_search import NotedCorpus
 from qrag_jax.types import Cost, Document, InputError, TextGenerator, UsageError
 
@@ -51,7 +52,7 @@ class View:
     method: Method
     noted: NotedCorpus | None = None
     cost: Cost = Cost()
-    _routers: dict[str, Planner] = field(default_factory=dict)
+    _planners: dict[str, Planner] = field(default_factory=dict)
 
     @cached_property
     def level_index(self) -> LevelIndex:
@@ -68,13 +69,12 @@ class View:
         levels: str | LevelRange | Planner | None,
         generator: TextGenerator | None = None,
         prompts: Path | None = None,
-        finished: Callable[[PlansReading], None] | None = None,
     ) -> Planner | None:
         """The planner that chooses levels for each question; None if no levels are asked for.
 
         Args:
             levels: as in `SearchOptions`.
-            generator, prompts, finished: for a planner that asks a language model.
+            generator, prompts: for llm.
         """
         names = level_names_of(self.settings)
         if levels is None or callable(levels):
@@ -88,13 +88,13 @@ class View:
                 reason = (Arg("levels", "llm"), ": needs a language model, and none is given")
                 raise UsageError(reason, field="levels")
             count = getattr(generator, "count", None) or self.method.count
-            return make_llm_planner(generator, count, names, PlansConfig(prompts=prompts), finished=finished)
+            return make_llm_planner(generator, count, names, PlansConfig(prompts=prompts))
         kind, _, run = levels.partition(":")
-        if kind == "router":
+        if kind == "planner":
             assert self.method.embed is not None  # check_options refuses levels without an encoder
-            if run not in self._routers:
-                self._routers[run] = make_planner(load_router(run), self.level_index, self.method.embed)
-            return self._routers[run]
+            if run not in self._planners:
+                self._planners[run] = load_planner(run, self.level_index, self.method.embed)
+            return self._planners[run]
         return constant(parse_levels(levels, names))
 
 

@@ -42,11 +42,14 @@ from qrag_jax.names import (
     CompressorKind,
     CompressorLoss,
     FeaturesName,
+    RouterMethod,
     View,
 )
 from qrag_jax.search.corpus import ReportProgress
-from qrag_jax.search.levels.planners import plan_cost, save_router
-from qrag_jax.search.levels.router_training import FittedRouter, PlanLabels, cheapest_ranges, fit_best_router
+from qrag_jax.search.levels.plan_labels import PlanLabels, cheapest_ranges
+from qrag_jax.search.levels.planners import plan_cost
+from qrag_jax.search.levels.router import save_router
+from qrag_jax.search.levels.router_training import FittedRouter, fit_best_router
 from qrag_jax.train.kind import LearnerKind
 from qrag_jax.train.learners.compressor import TOP_K, CompressorConfig, FittedCompressor, fit_compressor, recalls
 from qrag_jax.train.learners.compressor_data import make_lead_targets
@@ -108,6 +111,7 @@ class RouterRequest:
         overrides: changes of the config, `field=value`.
         budget: tokens of a context.
         features: what it reads of a question; None: the better ones on held-out questions.
+        method: regression (of the evidence recall of every range) or classifier (of the best range).
         seed: of the folds.
     """
 
@@ -115,6 +119,7 @@ class RouterRequest:
     overrides: tuple[str, ...] = ()
     budget: int = 512
     features: str | None = None
+    method: RouterMethod = "regression"
     seed: int = 0
 
 
@@ -219,11 +224,13 @@ def train_router(request: RouterRequest, out: Path, watch: Watch = NOBODY) -> di
         vectors = [embed_questions(task.questions, tools) for task in tasks]
         told, budget = watch.stage("levels"), request.budget
         cells = [_cell(config, task, own, budget, tools, told) for task, own in zip(tasks, vectors, strict=True)]
-    fitted = _fit(cells, vectors, tasks, request.features, encoder.fingerprint, request.seed)
-    save_router(fitted.router, out, {"budget": request.budget, "seed": request.seed, "study": to_dict(config)})
+    fitted = _fit(cells, vectors, tasks, request, encoder.fingerprint)
+    how = {"budget": request.budget, "method": request.method, "seed": request.seed, "study": to_dict(config)}
+    save_router(fitted.router, out, how)
     router, labels = fitted.router, [_labels(cell) for cell in cells]
     return {
         "features": router.features,
+        "method": request.method,
         "levels": list(router.names),
         "budget": request.budget,
         "n": fitted.n,
@@ -317,9 +324,8 @@ def _fit(
     cells: Sequence[LevelCell],
     vectors: Sequence[np.ndarray],
     tasks: Sequence[StudyTask],
-    features: str | None,
+    request: RouterRequest,
     fingerprint: str,
-    seed: int,
 ) -> FittedRouter:
     """The router on the requested features, or on those with the higher held-out recall."""
     known: dict[FeaturesName, np.ndarray] = {
@@ -328,8 +334,9 @@ def _fit(
     }
     recall = np.concatenate([np.array(cell.recall)[:, :, 0] for cell in cells])
     groups = [f"{task.name}/{question.relevant[0]}" for task in tasks for question in task.questions]
-    wanted: dict[FeaturesName, np.ndarray] = {kind: own for kind, own in known.items() if features in (None, kind)}
-    return fit_best_router(wanted, recall, groups, names=cells[0].names, fingerprint=fingerprint, seed=seed)
+    wanted = {kind: own for kind, own in known.items() if request.features in (None, kind)}
+    how = {"names": cells[0].names, "fingerprint": fingerprint, "seed": request.seed, "method": request.method}
+    return fit_best_router(wanted, recall, groups, **how)
 
 
 def _labels(cell: LevelCell) -> PlanLabels:
@@ -367,7 +374,7 @@ def _format_compressor(row: Mapping[str, Any]) -> str:
 
 def _format_router(row: Mapping[str, Any]) -> str:
     lines = [
-        f"trained: {row['run']}, {row['seconds']:,.0f} s, on {row['features']}",
+        f"trained: {row['run']}, {row['seconds']:,.0f} s, {row['method']} on {row['features']}",
         f"held out: ERec {share(row['erec_held_out'])} at {row['budget']:,} tokens, best fixed range "
         f"{share(row['erec_fallback'])}; {row['n']:,} questions",
         f"labels: {row['n_labelled']:,} questions, {row['n_dropped']:,} dropped because no context contains their "

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from support.encoders import eager_tagger, random_encoder
 from support.indices import write_notes
+from support.planner_runs import save_planner
 
 from qrag_jax.checkpoint import save_checkpoint
-from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange
+from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange, parse_levels
 from qrag_jax.index.build import index_method, level_index
 from qrag_jax.index.load import load_index
 from qrag_jax.index.settings import read_settings
@@ -17,7 +18,7 @@ from qrag_jax.models.compressor import KIND, Compressor, describe_compressor, in
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.models.tagger.tagger import save_tagger
-from qrag_jax.search.levels.planners import Router, save_router
+from qrag_jax.search.levels.router import Router, save_router
 
 NOTES = """# Garden
 
@@ -182,11 +183,12 @@ def test_what_does_not_fit_is_given_by_its_best_leaves(qrag):
     assert refused(qrag, "ask", "i", QUESTION, "--no_llm", "--levels", "document", "--max_context_tokens", "2", code=1)
 
 
-def test_a_router_plans(qrag):
+def test_a_router_plans(qrag, shelf):
     build(qrag)
-    answer, err = asked(qrag, "--router", "SHELF/router")
-    assert (answer["levels"], answer["planner"]) == ("paragraph:sentence", "router")
-    found = json.loads(qrag("find", "i", QUESTION, "--planner", "router", "--router", "SHELF/router", "--json")[1])
+    answer, err = asked(qrag, "--planner", "SHELF/router")
+    assert (answer["levels"], answer["planner"]) == ("paragraph:sentence", f"{shelf}/router")
+    assert (answer["plan_prompt_tokens"], answer["plan_completion_tokens"]) == (0, 0)
+    found = json.loads(qrag("find", "i", QUESTION, "--planner", "SHELF/router", "--json")[1])
     assert found["levels"] == "paragraph:sentence" and "sent_tokens" not in found
 
 
@@ -199,7 +201,8 @@ def test_a_language_model_plans(qrag, tmp_path):
     code, out, err = qrag("ask", "i", QUESTION, *flags)
     answer = json.loads(out)
     assert (answer["levels"], answer["planner"], answer["answer"]) == ("paragraph:paragraph", "llm", "Mary [1]."), err
-    assert answer["cost"]["completion_tokens"] > len("Mary [1].".split())  # the plan is paid for too
+    assert answer["plan_completion_tokens"] == len(plan.split())
+    assert answer["cost"]["completion_tokens"] == len(plan.split()) + len("Mary [1].".split())
     (tmp_path / "script.jsonl").write_text('{"answer": "no plan"}\n')
     code, out, err = qrag("ask", "i", QUESTION, *flags)
     assert json.loads(out)["levels"] == "document:sentence" and "levels: no plan (" in err
@@ -208,16 +211,30 @@ def test_a_language_model_plans(qrag, tmp_path):
     )
 
 
+def test_a_model_that_was_trained_plans(qrag, shelf):
+    """Random weights, but a grammar: each answer is some trace and a plan."""
+    build(qrag)
+    save_planner(shelf / "decoder", NAMES)
+    flags = (QUESTION, "--planner", "SHELF/decoder", "--json")
+    found = json.loads(qrag("find", "i", *flags)[1])
+    asked = json.loads(qrag("ask", "i", *flags, "--no_llm")[1])
+    parse_levels(found["levels"], NAMES)
+    for told in (found, asked):
+        assert (told["levels"], told["planner"]) == (found["levels"], f"{shelf}/decoder")
+        assert told["plan_prompt_tokens"] > len(QUESTION) and told["plan_completion_tokens"] > len('{"":"","":""}')
+    save_planner(shelf / "others", ("document", "64"))
+    assert "others: trained on the levels document, 64, but the index has document, section" in refused(
+        qrag, "find", "i", QUESTION, "--planner", "SHELF/others"
+    )
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("ask", "i", QUESTION, "--planner", "router"), "--planner router: give a run of `qrag train router`"),
-        (
-            ("ask", "i", QUESTION, "--planner", "constant", "--router", "r"),
-            "--router: works only with --planner router",
-        ),
-        (("ask", "i", QUESTION, "--levels", "section", "--router", "r"), "--planner router chooses the levels"),
-        (("ask", "i", QUESTION, "--router", "nowhere"), "--router nowhere: no such folder"),
+        (("find", "i", QUESTION, "--planner", "llm"), "--planner llm: needs a language model; use `qrag ask`"),
+        (("ask", "i", QUESTION, "--levels", "section", "--planner", "r"), "--planner r chooses the levels"),
+        (("ask", "i", QUESTION, "--planner", "r"), "--planner r: neither constant nor llm, and no such folder"),
+        (("ask", "i", QUESTION, "--planner", "notes"), "notes: no checkpoint here"),
         (("find", "i", QUESTION, "--max_tokens", "8"), "--max_tokens: applies only to files; i is an index"),
         (("find", "notes", QUESTION, "--points", "rule"), "--points: works only with --strategy hierarchy or levels"),
         (

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from support.study import make_encoder, make_task
 
-from qrag_jax.search.levels.planners import load_router
+from qrag_jax.search.levels.router import load_router
 from qrag_jax.service import learners
 
 CONFIG = """\

@@ -90,7 +90,8 @@ class StudyConfig:
             (sections instead of their chunks).
         levels: plans whose contexts are measured at the budgets, over the levels of strategy `levels`: `each` (every
             level alone), `all` (the full range), `dev` (the range that is best on dev questions), `router` (trained on
-            these), `router:RUN` (a run of `qrag train router`), `bound` (the best level of each question). Empty: none.
+            these), `classifier` (likewise), `planner:RUN` (a run that learned to plan), `bound` (the best level of
+            each question). Empty: none.
         parents: how parents get their vectors there: best_child, mean, direct, windows, or compressor:RUN; with
             `levels` at least one.
     """
@@ -144,7 +145,7 @@ def _check_plans(levels: tuple[str, ...], parents: tuple[str, ...], budgets: tup
     if levels and not budgets:
         raise ValueError(f"levels {list(levels)}: are measured in contexts: give budgets too")
     for name, given, known, run in (
-        ("levels", levels, PLANS, "router"),
+        ("levels", levels, PLANS, "planner"),
         ("parents", parents, PARENT_WAYS, "compressor"),
     ):
         if len(set(given)) != len(given) or (name == "parents" and not given):

@@ -115,7 +115,7 @@ class LevelCell:
         built_tokens, num_vectors: of each range (`search/levels/level_search.py:LevelIndex`).
         recall: evidence recall of [question][range][budget].
         sent: tokens of the contexts, in the same shape.
-        profiles: of every question (`search/levels/planners.py`).
+        profiles: of every question (`search/levels/profiles.py`).
         cost: of the trees and of all vectors.
     """
 

@@ -39,7 +39,7 @@ from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import load_prices
 from qrag_jax.names import CHUNKERS
-from qrag_jax.search.levels.planners import load_router
+from qrag_jax.search.levels.planner_runs import read_planner
 from qrag_jax.types import InputError, TextGenerator, UsageError
 
 
@@ -153,7 +153,7 @@ def _check_levels(config: StudyConfig, tools: Tools) -> None:
     for name in config.levels:
         _, _, run = name.partition(":")
         if run:
-            load_router(run)
+            read_planner(run)
 
 
 def _split(config: StudyConfig, task: StudyTask) -> Sides:

@@ -1,29 +1,36 @@
 """A language model as planner: it reads a question and the beginnings of the documents, and names levels to search.
 
     plan = make_llm_planner(generator, count, names)
-    ranges = plan(questions, heads)
+    ranges = plan(questions, heads).ranges
 
 The answer is JSON: a short trace, then `largest_chunk_size` and `smallest_chunk_size`, which are names of levels. If an
 answer cannot be read, the model is asked again with the reason. If that fails too, the plan is the full range, and the
 reason is counted.
+
+A model that was trained to plan (`make_trained_planner`) gets the prompts of its training, which have no beginnings.
+Its trace stands before the JSON (`chunking/tree/plan_texts.py`), and it is asked once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from qrag_jax.annotate.ask_chunks import Desk, Progressed, Reading
+from qrag_jax.annotate.ask_chunks import Desk, Progressed
 from qrag_jax.chunking.size.packing import longest
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range
-from qrag_jax.chunking.tree.plan_texts import LARGEST, SMALLEST, plan_range
+from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges, full_range
+from qrag_jax.chunking.tree.plan_texts import LARGEST, SMALLEST, parse_plan, plan_json, plan_range
 from qrag_jax.llm.json_answers import OneOf, Record, Text, parse_json, schema_grammar
-from qrag_jax.llm.prompts import fence, load_prompt
-from qrag_jax.types import CountTokens, Grammar, Message, Sampling, TextGenerator, check_fields
+from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
+from qrag_jax.search.levels.planners import Planner, Plans
+from qrag_jax.types import CountTokens, Grammar, Message, Regex, Sampling, TextGenerator, check_fields
 
 _PROMPT = "plan"
 _TRACE_CHARS = 400  # of one sentence, within `max_tokens`
 _MARK = "heads"
+_END_TOKENS = 8  # for a blank and the end of an answer
 _CHARS_PER_TOKEN = 4  # of English prose, for a first guess
 
 
@@ -52,21 +59,6 @@ class PlansConfig:
 
 
 @dataclass(frozen=True)
-class PlansReading:
-    """The calls of a planner.
-
-    Attributes:
-        num_questions: number of questions planned.
-        fallbacks: number of full ranges for lack of a plan, by reason.
-        reading: of the calls.
-    """
-
-    num_questions: int
-    fallbacks: Mapping[str, int] = field(default_factory=dict)
-    reading: Reading = field(default_factory=Reading)
-
-
-@dataclass(frozen=True)
 class PlanForm:
     """Answers that name a range of these levels; an `AnswerForm`."""
 
@@ -88,6 +80,23 @@ class PlanForm:
         return plan_range(value[LARGEST], value[SMALLEST], self.names)
 
 
+@dataclass(frozen=True)
+class TraceForm:
+    """Answers of a model that was trained to plan: a trace, then the JSON object; an `AnswerForm`."""
+
+    names: tuple[str, ...]
+
+    @property
+    def grammar(self) -> Grammar:
+        """The grammar: any trace without braces, then the object of a range."""
+        plans = "|".join(re.escape(plan_json(one, self.names)) for one in all_ranges(self.names))
+        return Regex(f"[^{{}}]*({plans})")
+
+    def read(self, text: str) -> LevelRange:
+        """Reads the range of an answer."""
+        return parse_plan(text, self.names)
+
+
 def make_llm_planner(
     generator: TextGenerator,
     count: CountTokens,
@@ -95,8 +104,7 @@ def make_llm_planner(
     config: PlansConfig | None = None,
     *,
     progress: Progressed | None = None,
-    finished: Callable[[PlansReading], None] | None = None,
-) -> Callable[[Sequence[str], Sequence[str]], list[LevelRange]]:
+) -> Planner:
     """A planner that asks a language model about all questions of a call together.
 
     Args:
@@ -105,27 +113,64 @@ def make_llm_planner(
         names: of the levels, the coarsest first.
         config: None takes the defaults.
         progress: called for every answer, in the stage `plans`.
-        finished: called with the counts after each call of the planner.
-
-    Returns:
-        (questions, heads of the documents) -> the range of each question; the full one if there is no plan.
     """
     config = config or PlansConfig()
-    template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
-    form, sizes = PlanForm(tuple(names)), ", ".join(map(_described, names))
+    template = load_prompt(_PROMPT, config.prompts)
 
-    def prompt(question: str, shown: Sequence[str]) -> tuple[Message, ...]:
-        mark, fenced = fence(shown, _MARK, beside=[question])
-        return template.fill(mark=mark, heads=fenced, question=question, sizes=sizes)
+    def prompt(question: str, heads: Sequence[str]) -> tuple[Message, ...]:
+        return plan_prompt(template, question, names, cut_heads(heads, count, config))
 
-    def plan(questions: Sequence[str], heads: Sequence[str]) -> list[LevelRange]:
-        shown = cut_heads(heads, count, config)
+    return _asking(generator, prompt, PlanForm(tuple(names)), config, progress)
+
+
+def make_trained_planner(
+    generator: TextGenerator, count: CountTokens, names: Sequence[str], template: PromptTemplate, trace_tokens: int
+) -> Planner:
+    """A planner that asks a model which was trained to plan, once for each question and without heads of documents.
+
+    Args:
+        generator: the model.
+        count: text -> its tokens, as the model counts.
+        names: of the levels that it was trained on, the coarsest first.
+        template: of the prompts that it was trained on.
+        trace_tokens: most tokens of a trace; a longer one is cut, so there is no plan.
+    """
+    longest_plan = max(count(plan_json(one, names)) for one in all_ranges(names))
+    config = PlansConfig(max_tokens=trace_tokens + longest_plan + _END_TOKENS, max_asks=1)
+    prompt = partial(plan_prompt, template, names=names)
+    return _asking(generator, lambda question, _: prompt(question), TraceForm(tuple(names)), config)
+
+
+def plan_prompt(
+    template: PromptTemplate, question: str, names: Sequence[str], heads: Sequence[str] = ()
+) -> tuple[Message, ...]:
+    """The conversation that asks for a plan.
+
+    Args:
+        template: with the place $question; optional are $sizes (names of the levels), and $mark with $heads.
+        heads: beginnings of documents to show.
+    """
+    mark, fenced = fence(heads, _MARK, beside=[question])
+    values = {"mark": mark, "heads": fenced, "question": question, "sizes": ", ".join(map(_described, names))}
+    return template.fill(**{name: value for name, value in values.items() if name in template.places})
+
+
+def _asking(
+    generator: TextGenerator,
+    prompt: Callable[[str, Sequence[str]], tuple[Message, ...]],
+    form: PlanForm | TraceForm,
+    config: PlansConfig,
+    progress: Progressed | None = None,
+) -> Planner:
+    """The planner that asks for all questions of a call together; the full range if there is no plan."""
+    again = load_prompt("again", config.prompts)
+
+    def plan(questions: Sequence[str], heads: Sequence[str]) -> Plans:
         desk = Desk(generator, config.sampling, config.max_asks, again, progress)
-        prompts = (prompt(readable(question), shown) for question in questions)
-        outcomes = list(desk.outcomes("plans", prompts, len(questions), form, config.max_tokens))
-        if finished is not None:
-            finished(PlansReading(len(questions), desk.reasons, desk.reading))
-        return [full_range(names) if one.value is None else one.value for one in outcomes]
+        prompts = (prompt(readable(question), heads) for question in questions)
+        outcomes = desk.outcomes("plans", prompts, len(questions), form, config.max_tokens)
+        ranges = [full_range(form.names) if one.value is None else one.value for one in outcomes]
+        return Plans(ranges, desk.reading, desk.reasons)
 
     return plan
 

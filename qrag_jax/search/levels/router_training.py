@@ -1,35 +1,33 @@
-"""Training of a router: ridge regression of the evidence recall of every range, with a limit on possible losses.
+"""Training of a router on the evidence recall of every range, with a limit on possible losses.
 
-    weights = argmin_W |Y - Z W|^2 + strength * n * |W|^2        Z standardised, Y [n, ranges] centred
+    regression   weights = argmin_W |Y - Z W|^2 + strength * n * |W|^2      Z standardised, Y [n, ranges] centred
+    classifier   weights = argmin_W -sum_q sum_i t_qi log softmax(b + W^T z_q)_i + strength * n * |W|^2 / 2
+
+A target t_q spreads 1 evenly over the ranges with the most recall; a question with the same recall in all ranges has
+none and is left out.
 
 Strength and margin are chosen by cross-validation on the recall of the chosen ranges; groups of questions (of one
 document) are held out together. A router leaves the fallback only if that gains more than one standard error over the
 fallback on the same folds; otherwise its margin is infinite.
-
-Pseudo-labels of plans: the range of levels that a question needs, from evidence or from a language model's answers.
-
-From evidence:  label(q) = argmin_i cost_i over the ranges i whose context at the budget contains the evidence of q
-From answers:   retrieve, answer, check; if right, the label is the levels of what was retrieved; else widen and repeat
-
-A question without a label is dropped and counted.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges
-from qrag_jax.llm.prompts import load_prompt, passages_prompt
-from qrag_jax.names import FeaturesName
-from qrag_jax.search.context.pack import Budget, fill_context
-from qrag_jax.search.levels.level_search import LevelIndex
-from qrag_jax.search.levels.planners import Router, choose_ranges
-from qrag_jax.types import InputError, Sampling, TextGenerator
+from qrag_jax.names import FeaturesName, RouterMethod
+from qrag_jax.search.levels.router import Router, choose_ranges
+from qrag_jax.types import InputError
 
 _STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
-_MARGINS = (0.0, 0.01, 0.02, 0.05, 0.1)
+_MARGINS: Mapping[RouterMethod, tuple[float, ...]] = {  # of recall; of log odds
+    "regression": (0.0, 0.01, 0.02, 0.05, 0.1),
+    "classifier": (0.0, 0.25, 0.5, 1.0, 2.0),
+}
+_NEVER = -1e3  # bias of a range that is best for no question
 _NUM_FOLDS = 5
 _MIN_SCALE = 1e-9  # of a number that is the same for all questions
 
@@ -40,7 +38,7 @@ class FittedRouter:
 
     Attributes:
         router: trained on all questions.
-        strength: of the ridge.
+        strength: of the penalty on weights.
         held_out: mean recall of the ranges chosen for held-out questions.
         fallback_held_out: mean recall of the best fixed range of the other folds, on the same questions.
         n: number of questions.
@@ -79,12 +77,14 @@ def fit_router(
     kind: FeaturesName,
     fingerprint: str = "",
     seed: int = 0,
+    method: RouterMethod = "regression",
 ) -> FittedRouter:
     """Trains a router on the recall of every range for every question.
 
     Args:
         features: of the questions, of the kind `kind`.
         recall: evidence recall of every range at the budget, in [0, 1].
+        method: regression or classifier, as in the module.
     """
     if len(set(groups)) < 2:
         raise InputError(
@@ -93,16 +93,16 @@ def fit_router(
         )
     folds = deal_groups(groups, min(_NUM_FOLDS, len(set(groups))), seed)
     fallback = np.array([recall[folds != fold].mean(axis=0).argmax() for fold in range(folds.max() + 1)])[folds]
-    rows = np.arange(len(recall))
+    rows, fit = np.arange(len(recall)), ridge if method == "regression" else logistic
     base = recall[rows, fallback]
     best = (_STRENGTHS[-1], np.inf, base)
     for strength in reversed(_STRENGTHS):
         predicted = np.zeros_like(recall)
         for fold in range(folds.max() + 1):
             held = folds == fold
-            mean, scale, weights, bias = ridge(features[~held], recall[~held], strength)
+            mean, scale, weights, bias = fit(features[~held], recall[~held], strength)
             predicted[held] = bias + ((features[held] - mean) / scale) @ weights
-        for margin in reversed(_MARGINS):
+        for margin in reversed(_MARGINS[method]):
             found = recall[rows, choose_ranges(predicted, fallback, margin)]
             if found.mean() > best[2].mean():
                 best = (strength, margin, found)
@@ -116,7 +116,7 @@ def fit_router(
         tuple(ranges),
         int(recall.mean(axis=0).argmax()),
         float(margin),
-        *ridge(features, recall, strength),
+        *fit(features, recall, strength),
         fingerprint,
     )
     return FittedRouter(router, float(strength), float(found.mean()), float(base.mean()), len(recall))
@@ -125,19 +125,56 @@ def fit_router(
 def ridge(
     features: Float[np.ndarray, "n f"], targets: Float[np.ndarray, "n r"], strength: float
 ) -> tuple[Float[np.ndarray, " f"], Float[np.ndarray, " f"], Float[np.ndarray, "f r"], Float[np.ndarray, " r"]]:
-    """(mean, scale, weights, bias) of the module; a number that is the same for all questions has scale 1.
+    """(mean, scale, weights, bias) of the regression of the module.
 
     With fewer questions than numbers, the weights are solved in their smaller dual form.
     """
-    mean, scale, bias = features.mean(axis=0), features.std(axis=0), targets.mean(axis=0)
-    scale = np.where(scale > _MIN_SCALE, scale, 1.0)
+    (mean, scale), bias = _standard(features), targets.mean(axis=0)
     z, y = ((features - mean) / scale).astype(np.float64), targets - bias
     num, dim = z.shape
     if num < dim:
         weights = z.T @ np.linalg.solve(z @ z.T + strength * num * np.eye(num), y)
     else:
         weights = np.linalg.solve(z.T @ z + strength * num * np.eye(dim), z.T @ y)
-    return mean.astype(np.float64), scale.astype(np.float64), weights, bias
+    return mean, scale, weights, bias
+
+
+def _standard(features: Float[np.ndarray, "n f"]) -> tuple[Float[np.ndarray, " f"], Float[np.ndarray, " f"]]:
+    """(mean, scale); a number that is the same for all questions has scale 1."""
+    mean, scale = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
+    return mean, np.where(scale > _MIN_SCALE, scale, 1.0)
+
+
+def logistic(
+    features: Float[np.ndarray, "n f"], recall: Float[np.ndarray, "n r"], strength: float
+) -> tuple[Float[np.ndarray, " f"], Float[np.ndarray, " f"], Float[np.ndarray, "f r"], Float[np.ndarray, " r"]]:
+    """(mean, scale, weights, bias) of the classifier of the module, by L-BFGS; without any target it has no weights.
+
+    Ranges that are best for no question are never chosen.
+    """
+    from scipy import optimize, special  # here: a search loads no SciPy
+
+    mean, scale = _standard(features)
+    told = np.ptp(recall, axis=1) > 0
+    best = recall[told] == recall[told].max(axis=1, keepdims=True)
+    known = best.any(axis=0)
+    weights, bias = np.zeros((features.shape[1], recall.shape[1])), np.full(recall.shape[1], _NEVER)
+    if not told.any():
+        return mean, scale, weights, np.zeros_like(bias)
+    z = ((features[told] - mean) / scale).astype(np.float64)
+    targets = (best / best.sum(axis=1, keepdims=True))[:, known]
+    size = z.shape[1], targets.shape[1]
+
+    def loss(flat: Float[np.ndarray, " _"]) -> tuple[float, Float[np.ndarray, " _"]]:
+        own, base = flat[size[1] :].reshape(size), flat[: size[1]]
+        logs = special.log_softmax(base + z @ own, axis=1)
+        error = (np.exp(logs) - targets) / len(z)
+        value = -(targets * logs).sum() / len(z) + strength * (own**2).sum() / 2
+        return value, np.concatenate([error.sum(axis=0), (z.T @ error + strength * own).ravel()])
+
+    found = optimize.minimize(loss, np.zeros(size[1] * (size[0] + 1)), jac=True, method="L-BFGS-B").x
+    bias[known], weights[:, known] = found[: size[1]], found[size[1] :].reshape(size)
+    return mean, scale, weights, bias
 
 
 def fit_best_router(
@@ -148,6 +185,7 @@ def fit_best_router(
     names: Sequence[str],
     fingerprint: str,
     seed: int,
+    method: RouterMethod = "regression",
 ) -> FittedRouter:
     """The router on the features with the highest held-out recall, the first of equal ones.
 
@@ -155,125 +193,6 @@ def fit_best_router(
         features: of the questions, by their kind.
         recall: of all ranges of the levels of these names.
     """
-    fitted = [
-        fit_router(own, recall, groups, all_ranges(names), names=names, kind=kind, fingerprint=fingerprint, seed=seed)
-        for kind, own in features.items()
-    ]
+    how = {"names": names, "fingerprint": fingerprint, "seed": seed, "method": method}
+    fitted = [fit_router(own, recall, groups, all_ranges(names), kind=kind, **how) for kind, own in features.items()]
     return max(fitted, key=lambda one: one.held_out)
-
-
-# Reasons for a question without a label.
-NOT_HELD = "no range whose context holds the evidence"
-NOT_ANSWERED = "no right answer from any range"
-CALL_FAILED = "call failed"
-_MAX_NODES = 200  # of a range, ranked for a context
-_SLACK = 1e-9  # tolerance of a recall, a sum of floats
-
-
-@dataclass(frozen=True)
-class PlanLabels:
-    """The range of each question, None if it was dropped, and the number dropped by reason."""
-
-    ranges: tuple[LevelRange | None, ...]
-    dropped: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Tried:
-    """The result of a question in a range.
-
-    Attributes:
-        is_right: whether the answer was right; None if the call failed.
-        found: the levels of the retrieved nodes, from the coarsest to the finest.
-    """
-
-    is_right: bool | None
-    found: LevelRange
-
-
-# (positions of questions, the range of each) -> their results.
-Trial = Callable[[Sequence[int], Sequence[LevelRange]], Sequence[Tried]]
-
-
-def cheapest_ranges(
-    recall: Float[np.ndarray, "n r"],
-    cost: Float[np.ndarray, "n r"],
-    ranges: Sequence[LevelRange],
-) -> PlanLabels:
-    """The cheapest range of each question whose context contains its evidence; the narrower of equally cheap ones.
-
-    Args:
-        recall: evidence recall of the context of every range at the budget.
-        cost: of every range for every question (`search/levels/planners.py:plan_cost`).
-    """
-    width = np.array([one.most - one.least for one in ranges])
-    holds = recall >= 1 - _SLACK
-    order = np.lexsort((np.broadcast_to(width, cost.shape), np.where(holds, cost, np.inf)), axis=1)
-    rows = enumerate(order[:, 0].tolist())
-    found = [ranges[best] if holds[row].any() else None for row, best in rows]
-    return _labels(found, {NOT_HELD: found.count(None)})
-
-
-def answered_ranges(num_questions: int, num_levels: int, start: LevelRange, trial: Trial) -> PlanLabels:
-    """Labels from answers: all open questions are tried together, then each range grows by a level at both ends.
-
-    Args:
-        start: the first range.
-    """
-    found: list[LevelRange | None] = [None] * num_questions
-    dropped = {NOT_ANSWERED: 0, CALL_FAILED: 0}
-    waiting, now = list(range(num_questions)), start
-    while waiting:
-        is_full = now.least == 0 and now.most == num_levels - 1
-        still = []
-        for place, one in zip(waiting, trial(waiting, [now] * len(waiting)), strict=True):
-            if one.is_right:
-                found[place] = one.found
-            elif one.is_right is None:
-                dropped[CALL_FAILED] += 1
-            elif is_full:
-                dropped[NOT_ANSWERED] += 1
-            else:
-                still.append(place)
-        waiting, now = still, LevelRange(max(0, now.least - 1), min(num_levels - 1, now.most + 1))
-    return _labels(found, dropped)
-
-
-def make_trial(
-    index: LevelIndex,
-    questions: Sequence[str],
-    vectors: Float[np.ndarray, "questions dim"],
-    generator: TextGenerator,
-    is_right: Callable[[int, str], bool],
-    budget: Budget,
-    sampling: Sampling | None = None,
-) -> Trial:
-    """A trial over an index: the best nodes of a range, an answer from them, and a check.
-
-    Args:
-        generator: of the answers; with a journal it repeats no finished call.
-        is_right: (position of a question, answer) -> whether it is right.
-        budget: of a context; with `cut_last` any node fits.
-    """
-    template, sampling = load_prompt("short_answer"), sampling or Sampling(max_tokens=60)
-
-    def trial(places: Sequence[int], ranges: Sequence[LevelRange]) -> list[Tried]:
-        prompts, found = [], []
-        for place, levels in zip(places, ranges, strict=True):
-            ranked = index.rank(questions[place], vectors[place], levels, _MAX_NODES)
-            passages = fill_context(index.corpus, ranked, budget).passages
-            own = [min(index.corpus.nodes[one.node].level, levels.most) for one in passages] or [levels.most]
-            found.append(LevelRange(max(levels.least, min(own)), max(levels.least, max(own))))
-            texts = [one.text for one in passages]
-            prompts.append(passages_prompt(template, questions[place], texts, "labels"))
-        answers = generator.generate(prompts, sampling=sampling)
-        return [
-            Tried(None if one.is_failed else is_right(place, one.text), levels)
-            for place, one, levels in zip(places, answers, found, strict=True)
-        ]
-
-    return trial
-
-
-def _labels(found: Sequence[LevelRange | None], dropped: dict[str, int]) -> PlanLabels:
-    return PlanLabels(tuple(found), {reason: number for reason, number in dropped.items() if number})

@@ -16,11 +16,11 @@ from qrag_jax.eval.study.results.report import format_markdown, format_table, su
 from qrag_jax.eval.study.runner import run_study
 from qrag_jax.search.corpus import tree_corpus
 from qrag_jax.search.hybrid import Ranked
-from qrag_jax.search.levels.planners import Router, save_router
+from qrag_jax.search.levels.router import Router, save_router
 from qrag_jax.types import UsageError
 
 NAMES = ("document", "24", "12", "6")
-PLANS = ("each", "all", "dev", "router", "bound")
+PLANS = ("each", "all", "dev", "router", "classifier", "bound")
 
 
 def config(**changes):
@@ -53,7 +53,7 @@ def rows_of(result, plan, parents="best_child", budget=30):
 
 def test_every_plan_has_its_rows(study):
     result, _ = study
-    assert len(result.levels) == 2 * 2 * (len(NAMES) + 4)
+    assert len(result.levels) == 2 * 2 * (len(NAMES) + 5)
     each = rows_of(result, "each")
     assert [one.level_min for one in each] == [one.level_max for one in each] == list(NAMES)
     (everything,) = rows_of(result, "all")
@@ -148,14 +148,14 @@ def test_a_router_of_a_run_chooses(study, tmp_path):
         "words",
     )
     save_router(router, tmp_path / "run")
-    result = run(tmp_path / "out", levels=("each", f"router:{tmp_path / 'run'}"), parents=("best_child",))
-    (one,) = rows_of(result, f"router:{tmp_path / 'run'}")
+    result = run(tmp_path / "out", levels=("each", f"planner:{tmp_path / 'run'}"), parents=("best_child",))
+    (one,) = rows_of(result, f"planner:{tmp_path / 'run'}")
     (fine,) = [row for row in rows_of(result, "each") if row.level_min == "6"]
     assert (one.level_min, one.level_max, one.erec) == ("6", "6", fine.erec)
     assert one.scores["share_routed"] == 1.0
     save_router(replace(router, names=("a", *NAMES[1:])), tmp_path / "other")
     with pytest.raises(UsageError, match="trained on the levels a, 24, 12, 6"):
-        run(tmp_path / "out2", levels=(f"router:{tmp_path / 'other'}",), parents=("best_child",))
+        run(tmp_path / "out2", levels=(f"planner:{tmp_path / 'other'}",), parents=("best_child",))
 
 
 def test_too_few_dev_questions_choose_nothing(tmp_path):
@@ -167,8 +167,8 @@ def test_too_few_dev_questions_choose_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"levels": ("best",)}, "levels 'best': choose from each, all, dev, router, bound, router:RUN"),
-        ({"levels": ("router:",)}, "levels 'router:'"),
+        ({"levels": ("best",)}, "levels 'best': choose from each, all, dev, router, classifier, bound, planner:RUN"),
+        ({"levels": ("planner:",)}, "levels 'planner:'"),
         ({"parents": ("summary",)}, "parents 'summary': choose from best_child, mean, direct, windows, compressor:RUN"),
         ({"parents": ()}, "at least one"),
         ({"levels": ("all", "all")}, "each once"),
@@ -184,7 +184,7 @@ def test_wrong_names_are_refused(changes, message):
 def test_a_run_that_is_not_there_is_refused_before_any_work(tmp_path):
     embedder = WordEmbedder()
     with pytest.raises(UsageError):
-        run(tmp_path, embedder, levels=(f"router:{tmp_path / 'no'}",))
+        run(tmp_path, embedder, levels=(f"planner:{tmp_path / 'no'}",))
     with pytest.raises(UsageError):
         run(tmp_path, embedder, parents=(f"compressor:{tmp_path / 'no'}",))
     assert not embedder.calls

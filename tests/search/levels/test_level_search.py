@@ -15,7 +15,7 @@ from qrag_jax.search.answer import find_passages
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import MadeBy, embed_corpus, tree_corpus
 from qrag_jax.search.levels.level_search import LevelIndex, document_heads
-from qrag_jax.search.levels.planners import constant, rank_levels
+from qrag_jax.search.levels.planners import Plans, constant, rank_levels
 from qrag_jax.types import Document, InputError, UsageError
 from qrag_jax.unit_rows import unit_rows
 
@@ -278,7 +278,7 @@ def test_a_plan_of_each_question():
 
     def plan(questions, heads):
         asked.append((list(questions), list(heads)))
-        return [LevelRange(1, 1) if "red" in question else LevelRange(2, 2) for question in questions]
+        return Plans([LevelRange(1, 1) if "red" in question else LevelRange(2, 2) for question in questions])
 
     index = LevelIndex(CORPUS, NAMES, BEST)
     heads = document_heads(CORPUS)

@@ -6,7 +6,7 @@ from support.level_documents import NAMES, count, embed, tiny_index
 from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.search.context.pack import Budget
-from qrag_jax.search.levels.router_training import (
+from qrag_jax.search.levels.plan_labels import (
     CALL_FAILED,
     NOT_ANSWERED,
     NOT_HELD,

@@ -9,16 +9,14 @@ from support.level_documents import NAMES, embed, tiny_index
 
 from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges
-from qrag_jax.search.levels import planners as planning
-from qrag_jax.search.levels.planners import (
+from qrag_jax.search.levels import router as planning
+from qrag_jax.search.levels.planners import constant, plan_cost, rank_levels
+from qrag_jax.search.levels.router import (
     Router,
     choose_ranges,
-    constant,
     load_router,
     make_planner,
-    plan_cost,
     predict_recall,
-    rank_levels,
     save_router,
 )
 from qrag_jax.types import InputError, UsageError
@@ -72,12 +70,12 @@ def test_cost_by_hand(built, sent, full, cost):
 
 
 def test_constant_names_one_range_for_all():
-    assert constant(LevelRange(1, 2))(["a", "b"], ["head"]) == [LevelRange(1, 2)] * 2
+    assert constant(LevelRange(1, 2))(["a", "b"], ["head"]).ranges == [LevelRange(1, 2)] * 2
 
 
 def test_a_planner_routes_by_the_vector():
     plan = make_planner(router(weights=np.where(router().weights, 9.0, 0)), tiny_index(), embed)
-    assert list(plan(["whales", "tea"], [])) == [LevelRange(1, 1), LevelRange(3, 3)]
+    assert list(plan(["whales", "tea"], []).ranges) == [LevelRange(1, 1), LevelRange(3, 3)]
 
 
 def test_a_planner_by_profiles_searches_first():
@@ -87,7 +85,7 @@ def test_a_planner_by_profiles_searches_first():
     weights[planning.profile_names(NAMES).index("digits"), 0] = 1.0
     own = router(features="profiles", mean=np.zeros(num), scale=np.ones(num), weights=weights)
     plan = make_planner(own, index, embed)
-    assert list(plan(["whales 7", "whales"], [])) == [LevelRange(1, 1), LevelRange(3, 3)]
+    assert list(plan(["whales 7", "whales"], []).ranges) == [LevelRange(1, 1), LevelRange(3, 3)]
 
 
 def test_a_search_by_a_planner_is_the_search_in_its_range():

@@ -6,7 +6,7 @@ from support.level_documents import NAMES, embed, tiny_index
 from qrag_jax.chunking.tree.level_ranges import LevelRange
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.search.levels.level_search import LevelIndex
-from qrag_jax.search.levels.planners import profile_names, score_profiles
+from qrag_jax.search.levels.profiles import profile_names, score_profiles
 
 QUESTION = "Do Whales sing opera 9 times?"
 

@@ -33,7 +33,7 @@ from qrag_jax.search.context.pack import Budget, fill_context
 from qrag_jax.search.corpus import Corpus, MadeBy, ReportProgress, tree_corpus
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.search.levels.level_search import LevelIndex
-from qrag_jax.search.levels.planners import score_profiles
+from qrag_jax.search.levels.profiles import score_profiles
 from qrag_jax.types import Cost, CountTokens, Embed
 
 

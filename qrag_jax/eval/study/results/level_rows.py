@@ -4,13 +4,16 @@
     all      the full range
     dev      the range, of all, that is best on dev questions at the budget
     router   trained on dev questions at the budget, on vectors or profiles, as cross-validation among them says
+    classifier  the same, trained to tell the best range of a question
+    planner:RUN  a planner that was trained before
     bound    of each question the level alone that is best for it, which no planner knows
 
 A plan that differs between questions costs as much as the range that contains all of its ranges.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -25,10 +28,12 @@ from qrag_jax.eval.study.results.summary import describe_config
 from qrag_jax.eval.tables import interval, share
 from qrag_jax.llm.prices import Prices
 from qrag_jax.measures.aggregate import mean_interval
-from qrag_jax.names import FeaturesName
-from qrag_jax.search.levels.planners import Router, load_router, plan_cost, route
+from qrag_jax.names import FeaturesName, RouterMethod
+from qrag_jax.search.levels.planner_runs import ask_trained, read_planner
+from qrag_jax.search.levels.planners import check_levels, plan_cost
+from qrag_jax.search.levels.router import Router, route
 from qrag_jax.search.levels.router_training import fit_best_router
-from qrag_jax.types import Cost, InputError, UsageError
+from qrag_jax.types import Cost, InputError
 
 
 @dataclass(frozen=True)
@@ -66,19 +71,20 @@ class _Plan:
 
 def level_rows(outcome: LevelOutcome, study: StudyConfig, prices: Prices | None) -> Iterator[LevelRow]:
     """The rows of all plans of a study, at every budget."""
+    of_run = cache(partial(_plan_of_run, outcome))  # a language model is asked once for all budgets
     for number, budget in enumerate(study.budgets):
-        for plan in _plans(outcome, study, number):
+        for plan in _plans(outcome, study, number, of_run):
             yield _row(outcome, plan, study, number, budget, prices)
 
 
 def level_notes(outcome: LevelOutcome, study: StudyConfig) -> Iterator[str]:
     """Notes for readers of these rows."""
-    missing = [name for name in study.levels if name in ("dev", "router")]
+    missing = [name for name in study.levels if name in ("dev", "router", "classifier")]
     if outcome.dev_cell is None and missing:
         yield f"{outcome.cell.task}: no row of levels {' and '.join(missing)}: too few dev questions to choose by"
 
 
-def _plans(outcome: LevelOutcome, study: StudyConfig, number: int) -> Iterator[_Plan]:
+def _plans(outcome: LevelOutcome, study: StudyConfig, number: int, of_run: Callable[[str], _Plan]) -> Iterator[_Plan]:
     ranges, rows = all_ranges(outcome.cell.names), len(outcome.cell.recall)
     recall = np.array(outcome.cell.recall)[:, :, number]
     alone = np.array([place for place, one in enumerate(ranges) if one.least == one.most])
@@ -91,16 +97,19 @@ def _plans(outcome: LevelOutcome, study: StudyConfig, number: int) -> Iterator[_
         elif kind == "bound":
             yield _Plan(name, alone[recall[:, alone].argmax(axis=1)], {})
         elif run:
-            yield _routed(name, outcome, _known_router(run, outcome), False)
+            yield of_run(name)
         elif outcome.dev_cell is not None:
             on_dev = np.array(outcome.dev_cell.recall)[:, :, number]
             if kind == "dev":
                 yield _Plan(name, np.full(rows, on_dev.mean(axis=0).argmax()), {}, True)
             else:
-                yield _routed(name, outcome, _train(outcome, on_dev, study.seed), True)
+                method: RouterMethod = "classifier" if kind == "classifier" else "regression"
+                yield _routed(name, outcome, _train(outcome, on_dev, study.seed, method), True)
 
 
-def _train(outcome: LevelOutcome, on_dev: Float[np.ndarray, "questions ranges"], seed: int) -> Router:
+def _train(
+    outcome: LevelOutcome, on_dev: Float[np.ndarray, "questions ranges"], seed: int, method: RouterMethod
+) -> Router:
     """The better router of both kinds of features; the best fixed range where questions are about one document."""
     assert outcome.dev is not None and outcome.dev_cell is not None and outcome.dev_vectors is not None
     groups = [question.relevant[0] for question in outcome.dev.questions]
@@ -110,26 +119,33 @@ def _train(outcome: LevelOutcome, on_dev: Float[np.ndarray, "questions ranges"],
         "profiles": np.array(outcome.dev_cell.profiles),
         "vectors": outcome.dev_vectors,
     }
-    how = {"names": outcome.cell.names, "fingerprint": outcome.fingerprint, "seed": seed}
+    how = {"names": outcome.cell.names, "fingerprint": outcome.fingerprint, "seed": seed, "method": method}
     return fit_best_router(features, on_dev, groups, **how).router
 
 
 _FOLDS_OF_GROUPS = 5  # with fewer than twice as many documents, single questions are held out
 
 
-def _known_router(run: str, outcome: LevelOutcome) -> Router:
-    router = load_router(run)
-    if router.names != outcome.cell.names:
-        raise UsageError(
-            f"levels router:{run}: trained on the levels {', '.join(router.names)}, strategy {outcome.cell.strategy} "
-            f"has {', '.join(outcome.cell.names)}: give a router of these (qrag train router)"
-        )
-    if router.fingerprint != outcome.fingerprint:
-        raise InputError(
-            f"levels router:{run}: trained on vectors of another encoder: give one that was trained with this study's "
-            "model (qrag train router)"
-        )
-    return router
+def _plan_of_run(outcome: LevelOutcome, name: str) -> _Plan:
+    """The plan of `planner:RUN`."""
+    found, cell = read_planner(name.partition(":")[2]), outcome.cell
+    if isinstance(found, Router):
+        check_levels(found.names, cell.names, f"levels {name}", f"strategy {cell.strategy}")
+        if found.fingerprint != outcome.fingerprint:
+            raise InputError(
+                f"levels {name}: trained on vectors of another encoder: give one that was trained with this study's "
+                "model (qrag train router)"
+            )
+        return _routed(name, outcome, found, False)
+    check_levels(found.levels, cell.names, f"levels {name}", f"strategy {cell.strategy}")
+    plans = ask_trained(found)([question.text for question in outcome.test.questions], ())
+    ranges, num, reading = all_ranges(cell.names), len(plans.ranges), plans.reading
+    scores = {
+        "share_planned": 1 - sum(plans.fallbacks.values()) / num,
+        "plan_prompt_tokens": reading.prompt_tokens / num,
+        "plan_completion_tokens": reading.completion_tokens / num,
+    }
+    return _Plan(name, np.array([ranges.index(one) for one in plans.ranges]), scores)
 
 
 def _routed(name: str, outcome: LevelOutcome, router: Router, was_chosen: bool) -> _Plan:
