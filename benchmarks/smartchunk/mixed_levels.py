@@ -66,8 +66,10 @@ from qrag_jax.eval.study.cells.study_encoder import StudyEncoder, load_study_enc
 from qrag_jax.eval.study.config import TaskConfig
 from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.tables import share
+from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.measures.aggregate import Difference, holm_p_values, mean_interval, paired_difference
-from qrag_jax.search.levels.llm_planner import make_llm_planner
+from qrag_jax.search.levels.llm_planner import make_llm_planner, plan_prompt
+from qrag_jax.search.levels.planner_runs import PROMPT
 
 RESULTS = Path(__file__).parent / "results"
 QUARTERS = 0.75  # of the worth of the kind, which a planner should keep
@@ -276,13 +278,6 @@ _TRACES = {
     "document": "The question is a title alone. All of the document is about it.",
     "comparison": "The question asks for two things. Each stands in another document.",
 }
-_PROMPT = """Choose how large the pieces of text are that are searched for a question.
-
-Sizes in tokens, from the largest to the smallest: {sizes}.
-
-Question: {question}
-
-Say in one or two sentences what the question asks for. Then write one JSON object: {form}"""
 
 
 def planning_records(study: Study, kinds: Sequence[str], budget: int) -> list[dict]:
@@ -293,12 +288,12 @@ def planning_records(study: Study, kinds: Sequence[str], budget: int) -> list[di
     mixed, places = study.at(budget, kinds)
     names, ranges = mixed.names[1:], searched(mixed.names)
     column = by_kind(mixed, mixed.alone, mixed.kinds)
-    form = plan_json(LevelRange(0, 0), ["NAME"])
+    template = load_prompt(PROMPT)
     found = []
     for number, place in enumerate(places.tolist()):
         one, best_range = study.asked[place], ranges[mixed.ranges.index(int(column[number]))]
         own = LevelRange(best_range.least - 1, best_range.most - 1)  # the document is no level of these
-        prompt = _PROMPT.format(sizes=", ".join(names), question=one.question.text, form=form)
+        (message,) = plan_prompt(template, one.question.text, names)
         found.append(
             {
                 "id": one.question.id,
@@ -308,7 +303,7 @@ def planning_records(study: Study, kinds: Sequence[str], budget: int) -> list[di
                 "question": one.question.text,
                 "names": list(names),
                 "budget": budget,
-                "messages": [{"role": "user", "content": prompt}],
+                "messages": [{"role": "user", "content": message.content}],
                 "answer": f"{_TRACES[one.kind]} {plan_json(own, names)}",
                 "label": [own.least, own.most],
                 "recalls": {
@@ -327,7 +322,7 @@ def plan_with_model(study: Study, args: argparse.Namespace, count: Callable[[str
     names = study.known.names[1:]
     plan = make_llm_planner(open_model(args.planner, Path(args.journal)), count, names)
     found = plan([study.asked[place].question.text for place in drawn], [])
-    return {place: LevelRange(one.least + 1, one.most + 1) for place, one in zip(drawn, found, strict=True)}
+    return {place: LevelRange(one.least + 1, one.most + 1) for place, one in zip(drawn, found.ranges, strict=True)}
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.smartchunk.level_contexts import searched
 from benchmarks.smartchunk.mixed_questions import SEED, ways
-from qrag_jax.search.levels.planners import route
+from qrag_jax.search.levels.router import route
 from qrag_jax.search.levels.router_training import deal_groups, fit_router, ridge
 
 _STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # of ridges

@@ -41,7 +41,7 @@ from qrag_jax.eval.study.cells.costs import Meter
 from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
 from qrag_jax.measures.evidence_scores import measure_tokens, merge_spans, shared_spans
 from qrag_jax.search.corpus import Corpus
-from qrag_jax.search.levels.planners import score_profiles
+from qrag_jax.search.levels.profiles import score_profiles
 from qrag_jax.types import Document, Span
 
 BUDGETS = (256, 512, 1024, 2048)

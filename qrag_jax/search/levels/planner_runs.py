@@ -9,15 +9,16 @@ changes nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from qrag_jax.chunking.tree.level_ranges import LevelRange
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.search.levels.llm_planner import make_trained_planner, plan_prompt
-from qrag_jax.search.levels.planners import Planner, check_levels
+from qrag_jax.search.levels.planners import Planner, Plans, check_levels
 from qrag_jax.search.levels.router import Router, load_router, make_planner
 from qrag_jax.types import Embed, InputError, UsageError
 
@@ -87,12 +88,32 @@ def read_planner(run: str | Path) -> Router | TrainedPlans:
     return TrainedPlans(str(run), levels, trace_tokens, template)
 
 
-def ask_trained(plans: TrainedPlans) -> Planner:
-    """The planner of a language model; loads its weights."""
+def ask_trained(trained: TrainedPlans, names: Sequence[str], where: str = "the index") -> Planner:
+    """The planner of a language model; loads its weights.
+
+    Args:
+        trained: as `read_planner` found it.
+        names: of the levels to search, the coarsest first; some or all of them are its levels.
+        where: what a message calls the place of these levels.
+
+    Raises:
+        UsageError: a level of the planner is not among the names, or they have another order.
+    """
     from qrag_jax.llm.local import LocalGenerator  # imports JAX, which nothing else here needs
 
-    generator = LocalGenerator(plans.run)
-    return make_trained_planner(generator, generator.count_tokens, plans.levels, plans.template, plans.trace_tokens)
+    places = [place for place, name in enumerate(names) if name in trained.levels]
+    if [names[place] for place in places] != list(trained.levels):
+        check_levels(trained.levels, names, trained.run, where)
+    generator = LocalGenerator(trained.run)
+    plan = make_trained_planner(
+        generator, generator.count_tokens, trained.levels, trained.template, trained.trace_tokens
+    )
+
+    def plan_these(questions: Sequence[str], heads: Sequence[str]) -> Plans:
+        plans = plan(questions, heads)
+        return replace(plans, ranges=[LevelRange(places[one.least], places[one.most]) for one in plans.ranges])
+
+    return plan_these
 
 
 def load_planner(run: str | Path, index: LevelIndex, embed: Embed) -> Planner:
@@ -104,11 +125,10 @@ def load_planner(run: str | Path, index: LevelIndex, embed: Embed) -> Planner:
         embed: its encoder.
 
     Raises:
-        UsageError: as `read_planner`, or the levels of the index are others.
+        UsageError: as `read_planner`, or its levels are not those of the index.
         InputError: it is damaged, or reads vectors of another encoder.
     """
     found = read_planner(run)
     if isinstance(found, Router):
         return make_planner(found, index, embed)
-    check_levels(found.levels, index.names, str(run))
-    return ask_trained(found)
+    return ask_trained(found, index.names)

@@ -72,7 +72,16 @@ def test_a_model_that_did_not_learn_to_plan_is_refused(tmp_path):
         read_planner(tmp_path / "run")
 
 
+def test_a_planner_of_some_levels_names_them_in_an_index_of_more(tmp_path):
+    run = save_planner(tmp_path / "run", NAMES[2:])
+    plans = load_planner(run, tiny_index(), embed)(["whales", "comets", "bread"], [])
+    assert all(2 <= one.least <= one.most < len(NAMES) for one in plans.ranges)
+
+
 def test_other_levels_are_refused_before_the_model_is_loaded(tmp_path):
     (tmp_path / RECORD).write_text(json.dumps(planner_record(("a", "b"), 8)))
     with pytest.raises(UsageError, match="trained on the levels a, b, but the index has document"):
+        load_planner(tmp_path, tiny_index(), embed)
+    (tmp_path / RECORD).write_text(json.dumps(planner_record(NAMES[::-1], 8)))
+    with pytest.raises(UsageError, match="but the index has document"):
         load_planner(tmp_path, tiny_index(), embed)

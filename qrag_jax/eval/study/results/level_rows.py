@@ -137,8 +137,8 @@ def _plan_of_run(outcome: LevelOutcome, name: str) -> _Plan:
                 "model (qrag train router)"
             )
         return _routed(name, outcome, found, False)
-    check_levels(found.levels, cell.names, f"levels {name}", f"strategy {cell.strategy}")
-    plans = ask_trained(found)([question.text for question in outcome.test.questions], ())
+    questions = [question.text for question in outcome.test.questions]
+    plans = ask_trained(found, cell.names, f"strategy {cell.strategy}")(questions, ())
     ranges, num, reading = all_ranges(cell.names), len(plans.ranges), plans.reading
     scores = {
         "share_planned": 1 - sum(plans.fallbacks.values()) / num,
