@@ -6,16 +6,17 @@
 None in place of a value drops the sample. Rewards of plans, with their default weights (SmartChunk, appendix G), for a
 trace of L tokens:
 
-    label_alignment, exact_plan   1        share of the ends of the range that are those of the label; all of them
-    evidence_recall               1        of the context of the planned range
-    answer_em, answer_f1          1        of a language model's answer from that context
-    cost                          .2       -(tokens built + tokens sent) / the same for all levels
-    length, format                1/L_max, .1   -max(0, L - L_max);  1 if the plan parses and L <= L_max
+    label_alignment, exact_plan   1         share of the ends of the range that are those of the label; 1 if all are
+    evidence_recall               1         of the context of the planned range
+    answer_em, answer_f1          1         of a language model's answer from that context
+    cost                          .2        -(tokens built + tokens sent) / the same for all levels
+    length                        1/L_max   -max(0, L - L_max)
+    format                        .1        1 if the plan parses and L <= L_max
 
 An answer without a plan gets what the worst plan would: 0, or -1 of `cost`. A record has the facts that its rewards
-need: `label` ([least, most], or a list of such pairs for several documents); `recall`, `cost`, `contexts` (tables
-{budget: {"section:sentence": value, ...}}; a context is a list of passages); `question`, `references`. A null drops
-the sample.
+need: `label` ([least, most], or a list of such pairs for several documents); `recalls`, `costs`, `contexts` (tables
+{"section:sentence": value, ...}; a context is a list of passages); `question`, `references`; and `names` of the levels
+if they are not those of the options. A null drops the sample.
 """
 
 import math
@@ -24,8 +25,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange, format_levels
 from qrag_jax.chunking.tree.plan_texts import parse_plans, trace_of
@@ -37,9 +36,9 @@ from qrag_jax.names import DECODER_REWARDS
 from qrag_jax.types import CountTokens, InputError, Message, Sampling, TextGenerator, UsageError, check_fields
 
 Prompts = Sequence[Sequence[Message]]
-Records = Sequence[Mapping[str, Any]]
+Record = Mapping[str, Any]
 Values = Sequence[float | None]
-Reward = Callable[[Prompts, Sequence[str], Records], Values]
+Reward = Callable[[Prompts, Sequence[str], Sequence[Record]], Values]
 Plans = tuple[LevelRange, ...]
 _WEIGHTS = {"cost": 0.2, "format": 0.1}  # of others 1
 
@@ -52,23 +51,25 @@ class RewardOptions:
         names: of the levels, the coarsest first.
         max_trace: L_max, tokens.
         count: text -> its tokens; None counts words.
-        budget: tokens of the context: the entry of a record's tables.
         generator: answers from the context, for `answer_em` and `answer_f1`.
     """
 
     names: tuple[str, ...] = NAMES
     max_trace: int = 128
     count: CountTokens | None = None
-    budget: int = 1_024
     generator: TextGenerator | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, "reward", positive=("max_trace", "budget"))
+        check_fields(self, "reward", positive=("max_trace",))
 
-    def plans(self, text: str) -> Plans | None:
+    def names_of(self, record: Record) -> Sequence[str]:
+        """Names of the levels of a record."""
+        return record.get("names", self.names)
+
+    def plans(self, text: str, record: Record) -> Plans | None:
         """The plans of an answer; None if it has none."""
         try:
-            return parse_plans(text, self.names)
+            return parse_plans(text, self.names_of(record))
         except InputError:
             return None
 
@@ -77,9 +78,9 @@ class RewardOptions:
         trace = trace_of(text)
         return max(0, (len(trace.split()) if self.count is None else self.count(trace)) - self.max_trace)
 
-    def fault(self, text: str) -> str:
+    def fault(self, text: str, record: Record) -> str:
         """Why its `format` is 0; "" if it is 1."""
-        return "no plan" if self.plans(text) is None else "long trace" if self.excess(text) else ""
+        return "no plan" if self.plans(text, record) is None else "long trace" if self.excess(text) else ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Scored:
     """The rewards of a batch.
 
     Attributes:
-        values: weighted sums; None where a part is None.
+        values: weighted sums; None where a part with a weight is None.
         parts: values of each reward, without its weight.
         dropped: number of samples without a value, by reward.
         faults: number of answers whose `format` is 0, by reason.
@@ -106,20 +107,19 @@ class WeightedReward:
     rewards: Mapping[str, tuple[float, Reward]]
     options: RewardOptions
 
-    def __call__(self, prompts: Prompts, completions: Sequence[str], records: Records) -> Values:
+    def __call__(self, prompts: Prompts, completions: Sequence[str], records: Sequence[Record]) -> Values:
         """The weighted sums."""
         return self.score(prompts, completions, records).values
 
-    def score(self, prompts: Prompts, completions: Sequence[str], records: Records) -> Scored:
+    def score(self, prompts: Prompts, completions: Sequence[str], records: Sequence[Record]) -> Scored:
         """The weighted sums with their parts and counts; errors as in `checked_values`."""
         parts = {
             name: checked_values(name, reward(prompts, completions, records), len(completions))
             for name, (_, reward) in self.rewards.items()
         }
-        weights = [weight for weight, _ in self.rewards.values()]
-        rows = zip(*parts.values(), strict=True)
-        values = tuple(None if None in row else float(np.dot(np.array(row, float), weights)) for row in rows)
-        faults = Counter(map(self.options.fault, completions)) if "format" in parts else Counter()
+        counted = [[(weight, value) for value in parts[name]] for name, (weight, _) in self.rewards.items() if weight]
+        values = tuple(_weighted([own[place] for own in counted]) for place in range(len(completions)))
+        faults = Counter(map(self.options.fault, completions, records)) if "format" in parts else Counter()
         dropped = {name: own.count(None) for name, own in parts.items() if None in own}
         return Scored(values, parts, dropped, {reason: number for reason, number in faults.items() if reason})
 
@@ -132,7 +132,8 @@ def combine(
     """The weighted sum of rewards.
 
     Args:
-        weights: by name, of the registry or of `own`; None takes the default of the module.
+        weights: by name, of the registry or of `own`; None takes the default of the module. A reward of weight 0 is
+            computed, and its value is among the parts.
         options: of the ready-made rewards; None takes the defaults.
         own: your rewards.
     """
@@ -163,22 +164,24 @@ def checked_values(name: str, values: Values, number: int) -> tuple[float | None
 
 def label_alignment(options: RewardOptions) -> Reward:
     """`(1[least is right] + 1[most is right]) / 2`, mean over the documents; 0 for another number of plans."""
-    return _of_plans("label_alignment", options, "label", lambda plans, label: fmean(_matches(plans, label)))
+    return _of_plans("label_alignment", options, "label", lambda plans, record: fmean(_matches(plans, record)))
 
 
 def exact_plan(options: RewardOptions) -> Reward:
     """1 if the plan of every document is its label, else 0."""
-    return _of_plans("exact_plan", options, "label", lambda plans, label: float(all(_matches(plans, label))))
+    return _of_plans("exact_plan", options, "label", lambda plans, record: float(all(_matches(plans, record))))
 
 
 def evidence_recall(options: RewardOptions) -> Reward:
-    """Recall of the evidence by the context of the planned range, from the table `recall`."""
-    return _of_plans("evidence_recall", options, "recall", lambda plans, table: _entry(plans, table, options))
+    """Recall of the evidence by the context of the planned range."""
+    return _of_plans(
+        "evidence_recall", options, "recalls", lambda plans, record: _entry(plans, record, "recalls", options)
+    )
 
 
 def cost(options: RewardOptions) -> Reward:
-    """`-cost` of the planned range, from the table `cost`; -1 without a plan."""
-    return _of_plans("cost", options, "cost", lambda plans, table: -_entry(plans, table, options), without=-1.0)
+    """`-cost` of the planned range; -1 without a plan."""
+    return _of_plans("cost", options, "costs", lambda plans, record: -_entry(plans, record, "costs", options), -1.0)
 
 
 def answer_em(options: RewardOptions) -> Reward:
@@ -198,18 +201,20 @@ def length(options: RewardOptions) -> Reward:
 
 def format_(options: RewardOptions) -> Reward:
     """1 if the plan parses and its trace is within its limit, else 0."""
-    return lambda prompts, completions, records: [float(not options.fault(text)) for text in completions]
+    return lambda prompts, completions, records: [
+        float(not options.fault(text, record)) for text, record in zip(completions, records, strict=True)
+    ]
 
 
 def _of_plans(
-    name: str, options: RewardOptions, field: str, value: Callable[[Plans, Any], float], without: float = 0.0
+    name: str, options: RewardOptions, field: str, value: Callable[[Plans, Record], float], without: float = 0.0
 ) -> Reward:
-    """A reward of (plans, a field of the record); `without` is what an answer without a plan gets."""
+    """A reward of plans and records with a value in a field; `without` is what an answer without a plan gets."""
 
-    def reward(prompts: Prompts, completions: Sequence[str], records: Records) -> Values:
+    def reward(_: Prompts, completions: Sequence[str], records: Sequence[Record]) -> Values:
         values: list[float | None] = [None] * len(completions)
         for place, plans in _known(name, options, field, completions, records):
-            values[place] = without if plans is None else value(plans, records[place][field])
+            values[place] = without if plans is None else value(plans, records[place])
         return values
 
     return reward
@@ -221,16 +226,15 @@ def _of_answers(name: str, options: RewardOptions, value: Callable[[AnswerScore]
     if generator is None:
         raise UsageError("no language model; give RewardOptions a generator", field=f"rewards.{name}")
 
-    def reward(prompts: Prompts, completions: Sequence[str], records: Records) -> Values:
+    def reward(_: Prompts, completions: Sequence[str], records: Sequence[Record]) -> Values:
         values: list[float | None] = [None] * len(completions)
         asked: dict[int, tuple[Message, ...]] = {}
         for place, plans in _known(name, options, "contexts", completions, records):
-            own = records[place]
             if plans is None:
                 values[place] = 0.0
             else:
-                passages = _entry(plans, own["contexts"], options)
-                asked[place] = passages_prompt(template, own["question"], passages, "reward")
+                passages = _entry(plans, records[place], "contexts", options)
+                asked[place] = passages_prompt(template, records[place]["question"], passages, "reward")
         sampling = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
         for place, said in zip(asked, ask_all(generator, list(asked.values()), sampling=sampling), strict=True):
             answer = empty_answer(said)
@@ -242,18 +246,19 @@ def _of_answers(name: str, options: RewardOptions, value: Callable[[AnswerScore]
 
 
 def _known(
-    name: str, options: RewardOptions, field: str, completions: Sequence[str], records: Records
+    name: str, options: RewardOptions, field: str, completions: Sequence[str], records: Sequence[Record]
 ) -> Iterator[tuple[int, Plans | None]]:
     """(place, plans) of the samples whose record has a value in a field."""
     for place, (text, record) in enumerate(zip(completions, records, strict=True)):
         if field not in record:
             raise InputError(f"reward {name}: record {place} has no field {field!r}; add it, null where it is unknown")
         if record[field] is not None:
-            yield place, options.plans(text)
+            yield place, options.plans(text, record)
 
 
-def _matches(plans: Plans, label: Sequence[Any]) -> list[bool]:
+def _matches(plans: Plans, record: Record) -> list[bool]:
     """Both ends of every document: are they those of the label."""
+    label = record["label"]
     labels = label if isinstance(label[0], Sequence) else [label]
     if len(plans) != len(labels):
         return [False]
@@ -261,11 +266,16 @@ def _matches(plans: Plans, label: Sequence[Any]) -> list[bool]:
     return [is_right for plan, (least, most) in pairs for is_right in (plan.least == least, plan.most == most)]
 
 
-def _entry(plans: Plans, table: Mapping[str, Mapping[str, Any]], options: RewardOptions) -> Any:
+def _entry(plans: Plans, record: Record, field: str, options: RewardOptions) -> Any:
     """The value of the plan's range in a table of a record."""
     if len(plans) != 1:
-        raise InputError(f"a reward of one document got {len(plans)} plans; use label_alignment or exact_plan")
-    levels, budget = format_levels(plans[0], options.names), str(options.budget)
-    if levels not in table.get(budget, {}):
-        raise InputError(f"a record's table has no value for {levels} at {budget} tokens; add it, or change the budget")
-    return table[budget][levels]
+        raise InputError(f"rewards of {field} are of one document, got {len(plans)} plans; use label_alignment")
+    levels = format_levels(plans[0], options.names_of(record))
+    if levels not in record[field]:
+        raise InputError(f"{field} of a record: no value for {levels}; add every range of {options.names_of(record)}")
+    return record[field][levels]
+
+
+def _weighted(pairs: Sequence[tuple[float, float | None]]) -> float | None:
+    known = [weight * value for weight, value in pairs if value is not None]
+    return math.fsum(known) if len(known) == len(pairs) else None

@@ -13,7 +13,7 @@ from qrag_jax.train.decoder.rewards import RewardOptions, combine
 from qrag_jax.types import Generation, InputError, UsageError
 
 _TRACE = "It asks for one fact."  # five words
-_TABLE = {"1024": {format_levels(one, NAMES): (one.least + 1) / 8 for one in all_ranges(NAMES)}}
+_TABLE = {format_levels(one, NAMES): (one.least + 1) / 8 for one in all_ranges(NAMES)}
 
 
 def _answer(*pairs: tuple[int, int], trace: str = _TRACE) -> str:
@@ -57,16 +57,23 @@ def test_alignment_against_a_slow_reading():
     assert exact.count(1.0) == len(pairs)  # each label has one exact plan
 
 
-def test_tables_are_read_at_the_range_and_budget():
-    record = {"recall": _TABLE, "cost": _TABLE | {"256": {"section:section": 0.75}}}
+def test_tables_are_read_at_the_range():
+    record = {"recalls": _TABLE, "costs": _TABLE}
     answers = [_answer((1, 1)), _answer((3, 4)), "No plan."]
     assert _values("evidence_recall", answers, [record] * 3) == [0.25, 0.5, 0.0]
     assert _values("cost", answers, [record] * 3) == [-0.25, -0.5, -1.0]
-    assert _values("cost", answers[:1], [record], budget=256) == [-0.75]
-    with pytest.raises(InputError, match="no value for section:section at 128 tokens"):
-        _values("cost", answers[:1], [record], budget=128)
-    with pytest.raises(InputError, match="one document got 2 plans"):
+    with pytest.raises(InputError, match="costs of a record: no value for section:section"):
+        _values("cost", answers[:1], [{"costs": {"sentence:sentence": 1.0}}])
+    with pytest.raises(InputError, match="of one document, got 2 plans"):
         _values("cost", [_answer((1, 1), (1, 1))], [record])
+
+
+def test_a_record_may_name_its_own_levels():
+    record = {"names": ["512", "64"], "label": [0, 1], "recalls": {"512:64": 0.5}}
+    answers = [f"{_TRACE} {plan_json(LevelRange(0, 1), ['512', '64'])}", _answer((0, 1))]
+    assert _values("exact_plan", answers, [record] * 2) == [1.0, 0.0]
+    assert _values("evidence_recall", answers, [record] * 2) == [0.5, 0.0]
+    assert _values("format", answers, [record] * 2) == [1.0, 0.0]
 
 
 def test_length_and_format_by_hand():
@@ -78,7 +85,7 @@ def test_length_and_format_by_hand():
 
 
 def test_the_sum_has_the_weights_of_the_paper():
-    record = {"label": [1, 1], "cost": _TABLE}
+    record = {"label": [1, 1], "costs": _TABLE}
     long = " ".join(["word"] * 192)
     reward = combine(dict.fromkeys(("label_alignment", "cost", "length", "format")))
     scored = reward.score([()] * 3, [_answer((1, 2)), _answer((1, 1), trace=long), "?"], [record] * 3)
@@ -93,6 +100,9 @@ def test_a_sample_without_a_value_is_dropped_and_counted():
     scored = combine({"label_alignment": 1.0, "format": 0.5}).score([()] * 3, [_answer((0, 0))] * 3, records)
     assert scored.values == (None, 1.5, None)
     assert scored.dropped == {"label_alignment": 2}
+    unweighted = combine({"label_alignment": 0.0, "format": 0.5}).score([()] * 3, [_answer((0, 0))] * 3, records)
+    assert unweighted.values == (0.5, 0.5, 0.5)
+    assert unweighted.parts["label_alignment"] == (None, 1.0, None)
 
 
 def test_own_rewards_are_functions():
@@ -140,7 +150,7 @@ def test_answers_are_asked_from_the_planned_context():
     record = {
         "question": "Who has the key?",
         "references": ["Mary"],
-        "contexts": {"1024": {"section:section": ["Mary has the key."], "sentence:sentence": ["Ada has it."]}},
+        "contexts": {"section:section": ["Mary has the key."], "sentence:sentence": ["Ada has it."]},
     }
     asked = []
 
