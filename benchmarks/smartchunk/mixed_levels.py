@@ -60,7 +60,7 @@ from benchmarks.smartchunk.mixed_questions import (
     ways,
 )
 from qrag_jax.chunking.text.sentences import make_splitter
-from qrag_jax.chunking.tree.level_ranges import LevelRange
+from qrag_jax.chunking.tree.level_ranges import LevelRange, format_levels
 from qrag_jax.chunking.tree.plan_texts import plan_json
 from qrag_jax.eval.study.cells.study_encoder import StudyEncoder, load_study_encoder
 from qrag_jax.eval.study.config import TaskConfig
@@ -70,6 +70,7 @@ from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.measures.aggregate import Difference, holm_p_values, mean_interval, paired_difference
 from qrag_jax.search.levels.llm_planner import make_llm_planner, plan_prompt
 from qrag_jax.search.levels.planner_runs import PROMPT
+from qrag_jax.search.levels.planners import plan_cost
 
 RESULTS = Path(__file__).parent / "results"
 QUARTERS = 0.75  # of the worth of the kind, which a planner should keep
@@ -281,16 +282,18 @@ _TRACES = {
 
 
 def planning_records(study: Study, kinds: Sequence[str], budget: int) -> list[dict]:
-    """A record a question: the prompt, a trace by rule, the best range of its kind, and the recall of every range.
+    """A record a question: prompt, trace by rule, the best level of its kind, and recall and cost of every range.
 
-    The label is the range that is best for the kind over train and dev: that of a single question is mostly luck.
+    The label is the level that is best for the kind over train and dev: that of a single question is mostly luck.
     """
     mixed, places = study.at(budget, kinds)
     names, ranges = mixed.names[1:], searched(mixed.names)
     column = by_kind(mixed, mixed.alone, mixed.kinds)
-    template = load_prompt(PROMPT)
+    template, built = load_prompt(PROMPT), study.kept["built"][mixed.ranges]
     found = []
     for number, place in enumerate(places.tolist()):
+        sent = study.kept["sent"][place, mixed.ranges, BUDGETS.index(budget)]
+        full = built.max() + sent[ranges.index(LevelRange(1, len(names)))]
         one, best_range = study.asked[place], ranges[mixed.ranges.index(int(column[number]))]
         own = LevelRange(best_range.least - 1, best_range.most - 1)  # the document is no level of these
         (message,) = plan_prompt(template, one.question.text, names)
@@ -306,13 +309,17 @@ def planning_records(study: Study, kinds: Sequence[str], budget: int) -> list[di
                 "messages": [{"role": "user", "content": message.content}],
                 "answer": f"{_TRACES[one.kind]} {plan_json(own, names)}",
                 "label": [own.least, own.most],
-                "recalls": {
-                    f"{names[at.least - 1]}:{names[at.most - 1]}": round(float(mixed.recall[number, way]), 4)
-                    for at, way in zip(ranges, mixed.ranges, strict=True)
-                },
+                "recalls": _table_of(ranges, names, mixed.recall[number, mixed.ranges]),
+                "costs": _table_of(ranges, names, plan_cost(built, sent, full)),
             }
         )
     return found
+
+
+def _table_of(ranges: Sequence[LevelRange], names: Sequence[str], values: np.ndarray) -> dict[str, float]:
+    """Range -> value; the levels of `names` are those below the document."""
+    shown = [format_levels(LevelRange(one.least - 1, one.most - 1), names) for one in ranges]
+    return dict(zip(shown, np.round(values, 4).tolist(), strict=True))
 
 
 def plan_with_model(study: Study, args: argparse.Namespace, count: Callable[[str], int]) -> dict[int, LevelRange]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from benchmarks.smartchunk.level_contexts import searched
 from benchmarks.smartchunk.mixed_questions import SEED, ways
+from qrag_jax.names import RouterMethod
 from qrag_jax.search.levels.router import route
 from qrag_jax.search.levels.router_training import deal_groups, fit_router, ridge
 
@@ -172,7 +173,7 @@ def _nearest(mixed: Mixed, features: np.ndarray) -> np.ndarray:
     return where[np.argsort(distance, axis=1, kind="stable")[:, :_NEAREST]]
 
 
-def routed(mixed: Mixed, kind: str) -> np.ndarray:
+def routed(mixed: Mixed, kind: str, method: RouterMethod = "regression") -> np.ndarray:
     """The range that a router chooses."""
     features, where = (mixed.vectors if kind == "vectors" else mixed.profiles), mixed.known
     fitted = fit_router(
@@ -182,6 +183,7 @@ def routed(mixed: Mixed, kind: str) -> np.ndarray:
         searched(mixed.names),
         names=mixed.names,
         kind="vectors" if kind == "vectors" else "profiles",
+        method=method,
     )
     return np.array(mixed.ranges)[route(fitted.router, features)]
 
@@ -203,6 +205,7 @@ def rows_of(mixed: Mixed) -> dict[str, np.ndarray]:
         "smoothed": fixed(mixed, mixed.smooth),
         "router vectors": routed(mixed, "vectors"),
         "router profiles": routed(mixed, "profiles"),
+        "router classifier": routed(mixed, "vectors", "classifier"),
         "kind": by_kind(mixed, mixed.alone, mixed.kinds),
         "classifier": by_kind(mixed, mixed.alone, by_vector),
         "classifier surface": by_kind(mixed, mixed.alone, by_both),

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.smartchunk.mixed_levels import Study, planning_records
 from benchmarks.smartchunk.mixed_planners import Mixed, best, by_kind, classified, rows_of, surface_features
 from benchmarks.smartchunk.mixed_questions import BUDGETS, Asked, TokenPlaces, _known, _twin, ask, ways
+from qrag_jax.chunking.tree.level_ranges import all_ranges, format_levels
 from qrag_jax.chunking.tree.plan_texts import parse_plan
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.measures.evidence_scores import measure_tokens, span_scores
@@ -154,12 +155,19 @@ def test_records_hold_prompts_and_plans_that_read_back():
         names = NAMES
 
     kept = {"recall": np.repeat(given.recall[:, :, None], len(BUDGETS), axis=2)}
+    built = [300.0 * (int(name.split()[1].split(":")[-1]) - int(name.split()[1][0]) + 1) for name in ways(NAMES)]
+    kept |= {"built": np.array(built), "sent": np.ones_like(kept["recall"]) * BUDGETS}
     kept |= {"questions": given.vectors, "profiles": given.profiles}
     records = planning_records(Study(Known, asked, kept), ("fact", "section"), 1024)
     assert len(records) == len(asked)
     for record in records:
         levels = parse_plan(record["answer"], record["names"])
         assert [levels.least, levels.most] == record["label"] == ([3, 3] if record["kind"] == "fact" else [0, 0])
-        assert record["recalls"][f"{NAMES[levels.least + 1]}:{NAMES[levels.most + 1]}"] >= 0.8
-        assert len(record["recalls"]) == 15 and "Rome: Kings" in record["messages"][0]["content"]
+        assert record["recalls"][format_levels(levels, NAMES[1:])] >= 0.8
+        assert record["costs"][format_levels(levels, NAMES[1:])] == pytest.approx(
+            (300 + 1024) / (1500 + 1024), abs=1e-4
+        )
+        for table in ("recalls", "costs"):
+            assert record[table].keys() == {format_levels(one, NAMES[1:]) for one in all_ranges(NAMES[1:])}
+        assert "Rome: Kings" in record["messages"][0]["content"]
         json.dumps(record, allow_nan=False)
