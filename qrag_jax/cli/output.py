@@ -100,12 +100,15 @@ def planned_to_json(planned: Planned, names: Sequence[str], planner: str) -> dic
 def say_planned(planned: Planned, told: dict[str, object]) -> None:
     """Says the searched levels on standard error, and why a language model's plan was not used."""
     sent = f", {told['sent_tokens']:,} sent" if "sent_tokens" in told else ""
+    reading = planned.plans.reading
+    if reading.num_calls:
+        sent += f"; the planner read {reading.prompt_tokens:,} tokens and wrote {reading.completion_tokens:,}"
     say(
         f"levels: {told['levels']} ({told['planner']}); {told['num_vectors']:,} vectors compared, "
         f"{told['built_tokens']:,} tokens built{sent}"
     )
     for reason in planned.plans.fallbacks:
-        say(f"levels: no plan ({reason}); searched all levels")
+        say(f"levels: no plan ({reason}: {'; '.join(reading.errors)}); searched all levels")
 
 
 def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, object]:

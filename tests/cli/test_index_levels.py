@@ -205,7 +205,8 @@ def test_a_language_model_plans(qrag, tmp_path):
     assert answer["cost"]["completion_tokens"] == len(plan.split()) + len("Mary [1].".split())
     (tmp_path / "script.jsonl").write_text('{"answer": "no plan"}\n')
     code, out, err = qrag("ask", "i", QUESTION, *flags)
-    assert json.loads(out)["levels"] == "document:sentence" and "levels: no plan (" in err
+    assert json.loads(out)["levels"] == "document:sentence"
+    assert "levels: no plan (answer not readable: no answer of 2 could be used; the last one: it is not JSON" in err
     assert "--planner llm: needs a language model" in refused(
         qrag, "ask", "i", QUESTION, "--planner", "llm", "--no_llm"
     )
@@ -216,7 +217,9 @@ def test_a_model_that_was_trained_plans(qrag, shelf):
     build(qrag)
     save_planner(shelf / "decoder", NAMES)
     flags = (QUESTION, "--planner", "SHELF/decoder", "--json")
-    found = json.loads(qrag("find", "i", *flags)[1])
+    _, out, err = qrag("find", "i", *flags)
+    found = json.loads(out)
+    assert f"the planner read {found['plan_prompt_tokens']} tokens and wrote {found['plan_completion_tokens']}" in err
     asked = json.loads(qrag("ask", "i", *flags, "--no_llm")[1])
     parse_levels(found["levels"], NAMES)
     for told in (found, asked):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.planner_runs import save_planner
 from support.study import WordEmbedder, fixed, make_config, make_encoder, make_task
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
@@ -155,6 +156,21 @@ def test_a_router_of_a_run_chooses(study, tmp_path):
     assert one.scores["share_routed"] == 1.0
     save_router(replace(router, names=("a", *NAMES[1:])), tmp_path / "other")
     with pytest.raises(UsageError, match="trained on the levels a, 24, 12, 6"):
+        run(tmp_path / "out2", levels=(f"planner:{tmp_path / 'other'}",), parents=("best_child",))
+
+
+@pytest.mark.slow
+def test_a_language_model_of_a_run_is_asked_once_for_all_budgets(tmp_path):
+    plan = f"planner:{save_planner(tmp_path / 'run', NAMES[1:])}"
+    result = run(tmp_path / "out", levels=("each", plan), parents=("best_child",))
+    first, second = (rows_of(result, plan, budget=budget)[0] for budget in (10, 30))
+    assert first.level_min != "document" and (first.level_min, first.level_max) == (second.level_min, second.level_max)
+    assert first.scores["share_planned"] == 1.0 and first.scores["plan_completion_tokens"] > 0
+    assert {name: second.scores[name] for name in first.scores if name != "plan_cost"} == {
+        name: value for name, value in first.scores.items() if name != "plan_cost"
+    }
+    save_planner(tmp_path / "other", ("a", "b"))
+    with pytest.raises(UsageError, match="trained on the levels a, b, but strategy sizes has document, 24, 12, 6"):
         run(tmp_path / "out2", levels=(f"planner:{tmp_path / 'other'}",), parents=("best_child",))
 
 
