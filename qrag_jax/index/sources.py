@@ -27,7 +27,7 @@ from qrag_jax.index.update import Changes, Plan
 from qrag_jax.names import CHUNKERS
 from qrag_jax.search.corpus import Corpus, join_corpora
 from qrag_jax.search.levels.level_search import LevelIndex, document_heads
-from qrag_jax.search.levels.llm_planner import PlansConfig, make_llm_planner
+from qrag_jax.search.levels.llm_planner import make_llm_planner
 from qrag_jax.search.levels.planner_runs import load_planner
 from qrag_jax.search.levels.planners import Planner, constant
 from qrag_jax.search.note_search import NotedCorpus
@@ -88,7 +88,7 @@ class View:
                 reason = (Arg("levels", "llm"), ": needs a language model, and none is given")
                 raise UsageError(reason, field="levels")
             count = getattr(generator, "count", None) or self.method.count
-            return make_llm_planner(generator, count, names, PlansConfig(prompts=prompts))
+            return make_llm_planner(generator, count, names, prompts)
         kind, _, run = levels.partition(":")
         if kind == "planner":
             assert self.method.embed is not None  # check_options refuses levels without an encoder

@@ -12,12 +12,11 @@ Its trace stands before the JSON (`chunking/tree/plan_texts.py`), and it is aske
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from qrag_jax.annotate.ask_chunks import Desk, Progressed
+from qrag_jax.annotate.ask_chunks import Desk
 from qrag_jax.chunking.size.packing import longest
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges, full_range
@@ -25,37 +24,14 @@ from qrag_jax.chunking.tree.plan_texts import LARGEST, SMALLEST, parse_plan, pla
 from qrag_jax.llm.json_answers import OneOf, Record, Text, parse_json, schema_grammar
 from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
 from qrag_jax.search.levels.planners import Planner, Plans
-from qrag_jax.types import CountTokens, Grammar, Message, Regex, Sampling, TextGenerator, check_fields
+from qrag_jax.types import CountTokens, Grammar, Message, Regex, Sampling, TextGenerator
 
-_PROMPT = "plan"
-_TRACE_CHARS = 400  # of one sentence, within `max_tokens`
+_HEAD_TOKENS, _MAX_HEADS = 1_000, 10  # of all beginnings in a prompt; documents shown, the first ones
+_MAX_TOKENS, _MAX_ASKS = 180, 2  # of an answer; calls for a prompt
+_TRACE_CHARS = 400  # of one sentence, within `_MAX_TOKENS`
 _MARK = "heads"
 _END_TOKENS = 8  # for a blank and the end of an answer
 _CHARS_PER_TOKEN = 4  # of English prose, for a first guess
-
-
-@dataclass(frozen=True)
-class PlansConfig:
-    """How a language model plans.
-
-    Attributes:
-        head_tokens: tokens of all beginnings of documents in a prompt; each gets the same share.
-        max_heads: most documents shown, the first ones.
-        max_tokens: of an answer: its trace and the two names.
-        sampling: of all calls, except `max_tokens`.
-        max_asks: most calls for a prompt.
-        prompts: folder of custom templates; None is the built-in ones.
-    """
-
-    head_tokens: int = 1_000
-    max_heads: int = 10
-    max_tokens: int = 180
-    sampling: Sampling = Sampling()
-    max_asks: int = 2
-    prompts: Path | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self, "plans", positive=("head_tokens", "max_heads", "max_tokens", "max_asks"))
 
 
 @dataclass(frozen=True)
@@ -98,12 +74,7 @@ class TraceForm:
 
 
 def make_llm_planner(
-    generator: TextGenerator,
-    count: CountTokens,
-    names: Sequence[str],
-    config: PlansConfig | None = None,
-    *,
-    progress: Progressed | None = None,
+    generator: TextGenerator, count: CountTokens, names: Sequence[str], prompts: Path | None = None
 ) -> Planner:
     """A planner that asks a language model about all questions of a call together.
 
@@ -111,16 +82,16 @@ def make_llm_planner(
         generator: the language model; with a journal it repeats no finished call.
         count: text -> its tokens, as the model counts.
         names: of the levels, the coarsest first.
-        config: None takes the defaults.
-        progress: called for every answer, in the stage `plans`.
+        prompts: folder of custom templates; None is the built-in ones.
     """
-    config = config or PlansConfig()
-    template = load_prompt(_PROMPT, config.prompts)
+    template, again = load_prompt("plan", prompts), load_prompt("again", prompts)
 
-    def prompt(question: str, heads: Sequence[str]) -> tuple[Message, ...]:
-        return plan_prompt(template, question, names, cut_heads(heads, count, config))
+    def plan(questions: Sequence[str], heads: Sequence[str]) -> Plans:
+        shown = cut_heads(heads, count)
+        asked = [plan_prompt(template, question, names, shown) for question in questions]
+        return _ask(Desk(generator, Sampling(), _MAX_ASKS, again), asked, PlanForm(tuple(names)), _MAX_TOKENS)
 
-    return _asking(generator, prompt, PlanForm(tuple(names)), config, progress)
+    return plan
 
 
 def make_trained_planner(
@@ -135,10 +106,13 @@ def make_trained_planner(
         template: of the prompts that it was trained on.
         trace_tokens: most tokens of a trace; a longer one is cut, so there is no plan.
     """
-    longest_plan = max(count(plan_json(one, names)) for one in all_ranges(names))
-    config = PlansConfig(max_tokens=trace_tokens + longest_plan + _END_TOKENS, max_asks=1)
-    prompt = partial(plan_prompt, template, names=names)
-    return _asking(generator, lambda question, _: prompt(question), TraceForm(tuple(names)), config)
+    most = trace_tokens + _END_TOKENS + max(count(plan_json(one, names)) for one in all_ranges(names))
+
+    def plan(questions: Sequence[str], heads: Sequence[str]) -> Plans:
+        asked = [plan_prompt(template, question, names) for question in questions]
+        return _ask(Desk(generator, Sampling(), 1, load_prompt("again")), asked, TraceForm(tuple(names)), most)
+
+    return plan
 
 
 def plan_prompt(
@@ -150,41 +124,28 @@ def plan_prompt(
         template: with the place $question; optional are $sizes (names of the levels), and $mark with $heads.
         heads: beginnings of documents to show.
     """
+    question = readable(question)
     mark, fenced = fence(heads, _MARK, beside=[question])
     values = {"mark": mark, "heads": fenced, "question": question, "sizes": ", ".join(map(_described, names))}
     return template.fill(**{name: value for name, value in values.items() if name in template.places})
 
 
-def _asking(
-    generator: TextGenerator,
-    prompt: Callable[[str, Sequence[str]], tuple[Message, ...]],
-    form: PlanForm | TraceForm,
-    config: PlansConfig,
-    progress: Progressed | None = None,
-) -> Planner:
-    """The planner that asks for all questions of a call together; the full range if there is no plan."""
-    again = load_prompt("again", config.prompts)
-
-    def plan(questions: Sequence[str], heads: Sequence[str]) -> Plans:
-        desk = Desk(generator, config.sampling, config.max_asks, again, progress)
-        prompts = (prompt(readable(question), heads) for question in questions)
-        outcomes = desk.outcomes("plans", prompts, len(questions), form, config.max_tokens)
-        ranges = [full_range(form.names) if one.value is None else one.value for one in outcomes]
-        return Plans(ranges, desk.reading, desk.reasons)
-
-    return plan
+def _ask(desk: Desk, prompts: Sequence[tuple[Message, ...]], form: PlanForm | TraceForm, max_tokens: int) -> Plans:
+    """Asks all prompts together; the full range where there is no plan."""
+    outcomes = desk.outcomes("plans", prompts, len(prompts), form, max_tokens)
+    ranges = [full_range(form.names) if one.value is None else one.value for one in outcomes]
+    return Plans(ranges, desk.reading, desk.reasons)
 
 
-def cut_heads(heads: Sequence[str], count: CountTokens, config: PlansConfig) -> list[str]:
-    """The beginnings for a prompt, with equal shares of tokens, without blank ones."""
-    shown = [readable(head).strip() for head in heads if head.strip()][: config.max_heads]
-    room = max(1, config.head_tokens // max(1, len(shown)))
-    return [head[: _longest_head(head, room, count)].strip() for head in shown]
+def cut_heads(heads: Sequence[str], count: CountTokens, num_tokens: int = _HEAD_TOKENS) -> list[str]:
+    """The first beginnings for a prompt, with equal shares of tokens, without blank ones."""
+    shown = [readable(head).strip() for head in heads if head.strip()][:_MAX_HEADS]
+    room = max(1, num_tokens // max(1, len(shown)))
 
+    def size(head: str) -> int:
+        return longest(lambda size: count(head[:size]) <= room, len(head), _CHARS_PER_TOKEN * room)
 
-def _longest_head(head: str, room: int, count: CountTokens) -> int:
-    """Number of characters of a beginning with at most `room` tokens."""
-    return longest(lambda size: count(head[:size]) <= room, len(head), _CHARS_PER_TOKEN * room)
+    return [head[: size(head)].strip() for head in shown]
 
 
 def _described(name: str) -> str:

@@ -14,13 +14,12 @@ from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.models.grammar.compile import compile_grammar
 from qrag_jax.search.levels.llm_planner import (
     PlanForm,
-    PlansConfig,
     TraceForm,
     cut_heads,
     make_llm_planner,
     make_trained_planner,
 )
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError
 
 HEADS = ["The garden has a pump. The pump is red.", "", "The cellar is cold and dark and deep."]
 
@@ -29,9 +28,9 @@ def answer(largest, smallest, trace="It asks for one fact."):
     return json.dumps({"trace": trace, "largest_chunk_size": largest, "smallest_chunk_size": smallest})
 
 
-def plan(replies, questions=("Where is the pump?",), names=NAMES, heads=HEADS, **config):
+def plan(replies, questions=("Where is the pump?",), names=NAMES, heads=HEADS):
     generator = ScriptedGenerator(replies)
-    told = make_llm_planner(generator, count, names, PlansConfig(**config))(questions, heads)
+    told = make_llm_planner(generator, count, names)(questions, heads)
     return told.ranges, told, generator
 
 
@@ -56,7 +55,7 @@ def test_a_bad_answer_is_asked_for_again_with_the_reason():
 
 
 def test_what_cannot_be_read_twice_is_the_full_range_and_counted():
-    found, told, _ = plan(["no idea", "none", answer("section", "section")], ("a?", "b?"), max_asks=1)
+    found, told, _ = plan(["no idea", "none"] * 2, ("a?", "b?"))
     assert found == [full_range(NAMES)] * 2
     assert told.fallbacks == {UNREADABLE: 2}
 
@@ -75,9 +74,9 @@ def test_unknown_names_and_fields_are_told_to_the_model():
 
 
 def test_heads_share_their_tokens():
-    assert cut_heads(HEADS, count, PlansConfig(head_tokens=6)) == ["The garden has", "The cellar is"]
-    assert cut_heads(HEADS, count, PlansConfig(max_heads=1)) == [HEADS[0]]
-    assert cut_heads([], count, PlansConfig()) == []
+    assert cut_heads(HEADS, count, 6) == ["The garden has", "The cellar is"]
+    assert cut_heads([HEADS[0]] * 12, count) == [HEADS[0]] * 10
+    assert cut_heads([], count) == []
 
 
 def test_a_head_cannot_end_its_mark():
@@ -114,8 +113,3 @@ def test_the_grammar_of_a_trained_model_allows_its_plans_alone():
     for text in ("no plan", plan_json(LevelRange(0, 1), NAMES) + " so", plan_json(LevelRange(0, 0), ("chapter",))):
         assert not pattern.fullmatch(text)
     compile_grammar(form.grammar)
-
-
-def test_sizes_below_one_are_refused():
-    with pytest.raises(UsageError, match="plans.head_tokens 0: at least 1"):
-        PlansConfig(head_tokens=0)
