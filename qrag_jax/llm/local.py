@@ -9,8 +9,8 @@ from jax.sharding import Mesh
 
 from qrag_jax.llm.thinking import answer_of, is_mark, opened_by
 from qrag_jax.models.chat.render import render_chat
-from qrag_jax.models.decoder.causal_lm import ComputeDtype
 from qrag_jax.models.decoder.generation import Decoded, make_decoder
+from qrag_jax.models.decoder.network import ComputeDtype
 from qrag_jax.models.decoder.sources import SMOLLM2
 from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
 from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling
@@ -36,7 +36,6 @@ class LocalGenerator:
         window: int | None = None,
         dtype: ComputeDtype = "float32",
         mesh: Mesh | None = None,
-        prefix_bytes: int | None = None,
     ) -> None:
         """Loads the decoder.
 
@@ -47,8 +46,6 @@ class LocalGenerator:
             window: None is the whole window of the model.
             dtype: of the computation, and of the parameters that are loaded.
             mesh: with an axis "model" to split the parameters over.
-            prefix_bytes: most memory for cached prompt prefixes, which later prompts reuse; 0 caches none, None is 512
-                MiB.
 
         Raises:
             UsageError: the source does not exist, or a setting does not fit the model.
@@ -67,7 +64,6 @@ class LocalGenerator:
             window=window,
             compute_dtype=dtype,
             mesh=mesh,
-            prefix_bytes=prefix_bytes,
         )
         self.window = self.decoding.window
         self.model = f"local:{loaded.fingerprint}:{dtype}:{self.window}"
@@ -90,8 +86,7 @@ class LocalGenerator:
             finished: called with each answer as soon as it is complete.
 
         Raises:
-            UsageError: a grammar that the model cannot follow, or `prefix_bytes` too small for a prompt; before any
-                token is generated.
+            UsageError: a grammar that the model cannot follow; before any token is generated.
             InputError: the model gives NaN.
         """
         generations: dict[int, Generation] = {}

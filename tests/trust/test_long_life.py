@@ -186,8 +186,7 @@ def test_answers(figures, tmp_path):
     corpora = [build_corpus([document(number, 12)], split_lines) for number in range(4)]
     template = PromptTemplate("answer", "", "<$mark> $passages\n\n$question")
     is_witness, times = of_tier(1, 0), of_tier(16, 1000)
-    # Memory for a few read prompts, which are then there from the warm-up on.
-    talker = LocalGenerator(tiny_talker(max_positions=384), prefix_bytes=2**18)
+    talker = LocalGenerator(tiny_talker(max_positions=384))
     model = ScriptedGenerator(lambda messages: "milk") if is_witness else talker
     generator = JournaledGenerator(model, Journal(tmp_path / "journal.sqlite"))
     retrieve, fill = make_single_step("bm25"), make_fill(Budget(8, max_passages=1))

@@ -12,7 +12,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from qrag_jax.models.decoder.config import DecoderConfig
-from qrag_jax.models.decoder.network import ComputeDtype, Params, attend_cached, hidden_states, vocabulary_logits
+from qrag_jax.models.decoder.network import ComputeDtype, Params, attend_packed, hidden_states, vocabulary_logits
 
 
 @struct.dataclass
@@ -67,6 +67,7 @@ def read_prompts(
     lengths: Int[Array, " P"],
     *,
     config: DecoderConfig,
+    slots: int | None = None,
     dtype: ComputeDtype = "float32",
 ) -> tuple[Float[Array, "P vocab"], LayerCache]:
     """Logits of the first new token of every prompt, and the cache of the prompts.
@@ -74,18 +75,17 @@ def read_prompts(
     Args:
         prompts: padded on the left with any id.
         lengths: tokens of each prompt, at least 1.
+        slots: of the cache, at least N; None is N.
     """
     count, size = prompts.shape
-    places = jnp.arange(size)
-    real = places >= size - lengths[:, None]
-    # A place attends to itself, so that a row of padding is a number too.
-    mask = (places[:, None] >= places) & (real[:, None, :] | jnp.eye(size, dtype=bool))
+    pads = size - lengths[:, None]
+    segments = (jnp.arange(size) >= pads).astype(jnp.int32)
 
     def attend(query: Array, key: Array, value: Array, layer: Array, cache: LayerCache) -> tuple[Array, LayerCache]:
-        return attend_cached(query, key, value, mask), cache.write(layer, 0, key, value)
+        return attend_packed(query, key, value, segments), cache.write(layer, 0, key, value)
 
-    positions = jnp.maximum(places - (size - lengths[:, None]), 0)
-    cache = empty_cache(config, count, size, dtype)
+    positions = jnp.maximum(jnp.arange(size) - pads, 0)
+    cache = empty_cache(config, count, slots or size, dtype)
     hidden, cache = hidden_states(params, prompts, positions, attend, cache, config=config, dtype=dtype)
     return vocabulary_logits(params, hidden[:, -1]), cache
 

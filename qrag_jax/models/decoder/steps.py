@@ -1,4 +1,4 @@
-"""The jitted functions that generation runs on the device: read a chunk of a prompt, move rows, decode a block."""
+"""What generation does on the device: read the prompts of a batch, and write a block of tokens of every row."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from qrag_jax.models.decoder.causal_lm import ComputeDtype, KVCache, Params, extend
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.constraint import Constraint, Where, allowed_tokens, step_on
+from qrag_jax.models.decoder.network import ComputeDtype, Params, attend_cached, hidden_states, vocabulary_logits
+from qrag_jax.models.decoder.rollout import LayerCache, read_prompts
 from qrag_jax.models.decoder.sampling import draw_tokens, draw_unfiltered, log_probabilities
+from qrag_jax.models.decoder.sharding import cache_sharding
 from qrag_jax.types import Sampling
 
 BLOCK = 16  # most new tokens of a row between two looks of the host
@@ -39,15 +41,39 @@ class Draws:
         return cls(*numbers, kind)
 
 
+@struct.dataclass
+class Rows:
+    """Prompts of a batch, and how they are to be answered.
+
+    Attributes:
+        size: slots of the prompts, padding counted.
+        lengths: int32 [B], tokens of each prompt, which stand at the end of its slots.
+        hashes: uint32 [B, 2], of prompt and seed; with the number of a token they make the key of its draw.
+        rooms: int32 [B], most new tokens.
+        draws: how tokens are drawn.
+    """
+
+    size: Int[Array, ""]
+    lengths: Int[Array, " B"]
+    hashes: UInt32[Array, "B 2"]
+    rooms: Int[Array, " B"]
+    draws: Draws
+
+
+@struct.dataclass
+class Written:
+    """A batch at work: `count` new tokens of every row are in the cache, and `logits` are those of the next."""
+
+    cache: LayerCache
+    logits: Float[Array, "B vocab"]
+    count: Int[Array, ""]
+
+
 class Steps(NamedTuple):
-    """Compiled functions of one architecture; those that take a cache to change it use it up."""
+    """Compiled functions of one architecture; `write` uses up what it is given as `Written`."""
 
     read: Callable[..., Any]
-    resize: Callable[..., Any]
-    move_in: Callable[..., Any]
-    shift: Callable[..., Any]
-    choose: Callable[..., Any]
-    decode: Callable[..., Any]
+    write: Callable[..., Any]
 
 
 @cache
@@ -60,152 +86,96 @@ def compiled_steps(
         ends: ids that end an answer.
         mesh: where caches live; None is one device.
     """
+
+    def read(params: Params, prompts: Int[Array, "B N"], lengths: Int[Array, " B"], slots: int) -> Written:
+        logits, cache = read_prompts(params, prompts, lengths, config=config, slots=slots, dtype=compute_dtype)
+        return Written(cache, logits, jnp.int32(0))
+
     # Said, not left to XLA: another sharding of the next call's cache would be another compilation.
-    where = None
-
-    def jit(function: Callable[..., Any], donate: int | tuple[()], out: Any, **options: Any) -> Callable[..., Any]:
-        placed = {} if where is None else {"out_shardings": out}
-        return jax.jit(function, donate_argnums=donate, **placed, **options)
-
-    def read(
-        params: Params, tokens: Int[Array, "1 C"], cache: KVCache, start: Int[Array, ""], last: Int[Array, ""]
-    ) -> tuple[Float[Array, "1 vocab"], KVCache]:
-        pads = jnp.zeros(1, jnp.int32)
-        return extend(config, params, tokens, pads, cache, start, last=last, compute_dtype=compute_dtype)
-
-    decode = partial(_decode_block, config, compute_dtype, ends)
+    placed: Any = None if mesh is None else Written(cache_sharding(mesh, config), None, None)
+    write = partial(write_block, config, compute_dtype, ends)
     return Steps(
-        read=jit(read, 2, (None, where)),
-        resize=jit(resized, (), where, static_argnames="size"),
-        move_in=jit(move_in, 0, where),
-        shift=jit(shift_left, 0, where),
-        choose=jax.jit(_choose_tokens),
-        decode=jit(lambda *args: decode(*args), 1, (where, None, None, None, None)),
+        jax.jit(read, static_argnames="slots", **({} if mesh is None else {"out_shardings": placed})),
+        jax.jit(write, donate_argnums=1, **({} if mesh is None else {"out_shardings": (placed, None, None)})),
     )
 
 
-def resized(cache: KVCache, size: int) -> KVCache:
-    """A copy with `size` slots: its first ones, or zeros behind its own."""
-
-    def copy(rows: Array) -> Array:
-        return jnp.pad(rows[:, :size], ((0, 0), (0, max(0, size - rows.shape[1])), (0, 0)))
-
-    return jax.tree.map(copy, cache)
-
-
-def move_in(cache: KVCache, row: KVCache, index: Int[Array, ""], by: Int[Array, ""]) -> KVCache:
-    """The cache with row `index` replaced by the only row of `row`, moved right by `by` slots (left if negative).
-
-    What is pushed over an end comes in at the other: it lies in padding, or in slots that are written before they are
-    read.
-    """
-
-    def put(all_rows: Array, one: Array) -> Array:
-        heads, *rest = one.shape
-        by_row = all_rows.reshape(heads, -1, *rest)
-        moved = jnp.roll(one, by, axis=1)[:, None]
-        return jax.lax.dynamic_update_slice_in_dim(by_row, moved, index, axis=1).reshape(all_rows.shape)
-
-    return jax.tree.map(put, cache, row)
-
-
-def shift_left(cache: KVCache, by: Int[Array, ""]) -> KVCache:
-    """The cache with all rows moved left by `by` slots; see `move_in`."""
-    return jax.tree.map(lambda rows: jnp.roll(rows, -by, axis=1), cache)
-
-
-def _choose_tokens(
-    logits: Float[Array, "B vocab"],
-    hashes: UInt32[Array, "B 2"],
-    counts: Int[Array, " B"],
-    rooms: Int[Array, " B"],
-    draws: Draws,
-    constraint: Constraint | None,
-) -> tuple[Int[Array, "B 1"], Float[Array, "B 1"], Where | None]:
-    """The next token of every row, its log-probability, and where its grammar then is.
-
-    Args:
-        hashes: of each row's prompt and seed; with `counts` they make the key of a draw.
-        counts: new tokens that each row has already.
-        rooms: most new tokens of each row.
-        constraint: what rows are held to; None is nothing. Log-probabilities are those without it.
-    """
-    kept = logits
-    if constraint is not None:
-        kept = jnp.where(allowed_tokens(constraint, rooms - counts), logits, -jnp.inf)
-    if draws.kind == "greedy":
-        tokens = jnp.argmax(kept, axis=-1)
-    else:
-        keys = jax.vmap(_key_of)(hashes, counts)
-        if draws.kind == "all":
-            tokens = draw_unfiltered(keys, kept, draws.temperature)
-        else:
-            tokens = draw_tokens(keys, kept, draws.temperature, draws.top_k, draws.top_p)
-    tokens = tokens.astype(jnp.int32)
-    where = None if constraint is None else step_on(constraint, tokens)
-    return tokens[:, None], log_probabilities(logits, tokens)[:, None], where
-
-
-def _key_of(hashed: UInt32[Array, " 2"], count: Int[Array, ""]) -> Any:
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(hashed[0]), hashed[1]), count)
-
-
-def _decode_block(
+def write_block(
     config: DecoderConfig,
     compute_dtype: ComputeDtype,
     ends: tuple[int, ...],
     params: Params,
-    cache: KVCache,
-    tokens: Int[Array, " B"],
-    pads: Int[Array, " B"],
-    hashes: UInt32[Array, "B 2"],
-    counts: Int[Array, " B"],
-    rooms: Int[Array, " B"],
-    live: Any,
-    slot: Int[Array, ""],
-    steps: Int[Array, ""],
-    leave_early: Any,
-    draws: Draws,
+    written: Written,
+    rows: Rows,
+    live: Bool[Array, " B"],
     constraint: Constraint | None,
-) -> tuple[KVCache, Int[Array, "B steps"], Float[Array, "B steps"], Int[Array, ""], Where | None]:
-    """Up to `steps` new tokens of every row, without a word to the host.
+) -> tuple[Written, tuple[Int[Array, "B steps"], Float[Array, "B steps"], Int[Array, ""]], Where | None]:
+    """Up to `BLOCK` new tokens of every row, without a word to the host; it ends earlier when all rows have ended.
 
-    It ends earlier when all rows have ended, or with `leave_early` when one has and another prompt waits for its place.
     Rows that have ended go on with tokens that nobody reads.
 
     Args:
         config, compute_dtype, ends: see `compiled_steps`.
-        cache: with everything before `slot`.
-        tokens: the last token of each row, which is in no slot yet.
-        pads: slots before each row's prompt.
-        hashes, counts: see `_choose_tokens`.
-        rooms: most new tokens of each row.
-        live: bool [B], rows whose answer is not over.
-        slot: where `tokens` go.
-        steps: at most `BLOCK`.
-        constraint: see `_choose_tokens`.
+        live: rows whose answer is not over.
+        constraint: what rows are held to; None is nothing. Log-probabilities are those without it.
 
     Returns:
-        The cache; tokens and log-probabilities [B, BLOCK], whose first `n` columns are told; n; and where the rows'
+        The batch; tokens and log-probabilities [B, BLOCK], whose first `n` columns are told, and n; and where the rows'
         grammars are.
     """
-    batch = tokens.shape[0]
+    slots = jnp.arange(written.cache.keys.shape[2])
+    batch = live.shape[0]
 
-    def go_on(state: Any) -> Any:
-        _, step, _, alive, _, _, _ = state
-        return (step < steps) & alive.any() & ~(leave_early & (live & ~alive).any())
+    def attend(count: Array, query: Array, key: Array, value: Array, layer: Array, cache: LayerCache) -> tuple:
+        slot = rows.size + count
+        cache = cache.write(layer, slot, key, value)
+        seen = (slots <= slot) & (slots >= rows.size - rows.lengths[:, None])
+        return attend_cached(query, *cache.layer(layer), seen[:, None]), cache
 
-    def one(state: Any) -> Any:
-        cache, step, last, alive, chosen, logprobs, where = state
-        logits, cache = extend(config, params, last[:, None], pads, cache, slot + step, compute_dtype=compute_dtype)
+    def goes_on(state: tuple) -> Array:
+        _, step, alive, *_ = state
+        return (step < BLOCK) & alive.any()
+
+    def advance(state: tuple) -> tuple:
+        now, step, alive, chosen, logprobs, where = state
         held = None if constraint is None else Constraint(constraint.tables, where)
-        new, logprob, where = _choose_tokens(logits, hashes, counts + step, rooms, draws, held)
-        last = new[:, 0]
-        over = (counts + step + 1 >= rooms) | jnp.isin(last, jnp.asarray(ends, jnp.int32))
-        put = partial(jax.lax.dynamic_update_slice_in_dim, start_index=step, axis=1)
-        return cache, step + 1, last, alive & ~over, put(chosen, new), put(logprobs, logprob), where
+        tokens, where = _draw(now.logits, now.count, rows, held)
+        hidden, cache = hidden_states(
+            params,
+            tokens[:, None],
+            (rows.lengths + now.count)[:, None],
+            partial(attend, now.count),
+            now.cache,
+            config=config,
+            dtype=compute_dtype,
+        )
+        after = Written(cache, vocabulary_logits(params, hidden[:, 0]), now.count + 1)
+        alive &= (after.count < rows.rooms) & ~jnp.isin(tokens, jnp.asarray(ends, jnp.int32))
+        logprobs = logprobs.at[:, step].set(log_probabilities(now.logits, tokens))
+        return after, step + 1, alive, chosen.at[:, step].set(tokens), logprobs, where
 
     told = jnp.zeros((batch, BLOCK), jnp.int32), jnp.zeros((batch, BLOCK), jnp.float32)
-    state = cache, jnp.int32(0), tokens, live, *told, None if constraint is None else constraint.where
-    cache, count, _, _, chosen, logprobs, where = jax.lax.while_loop(go_on, one, state)
-    return cache, chosen, logprobs, count, where
+    state = written, jnp.int32(0), live, *told, None if constraint is None else constraint.where
+    written, count, _, chosen, logprobs, where = jax.lax.while_loop(goes_on, advance, state)
+    return written, (chosen, logprobs, count), where
+
+
+def _draw(
+    logits: Float[Array, "B vocab"], count: Int[Array, ""], rows: Rows, constraint: Constraint | None
+) -> tuple[Int[Array, " B"], Where | None]:
+    """The next token of every row, and where its grammar then is."""
+    draws = rows.draws
+    if constraint is not None:
+        logits = jnp.where(allowed_tokens(constraint, rows.rooms - count), logits, -jnp.inf)
+    if draws.kind == "greedy":
+        tokens = jnp.argmax(logits, axis=-1)
+    else:
+        keys = jax.vmap(lambda own: jax.random.fold_in(jax.random.fold_in(jax.random.key(own[0]), own[1]), count))(
+            rows.hashes
+        )
+        if draws.kind == "all":
+            tokens = draw_unfiltered(keys, logits, draws.temperature)
+        else:
+            tokens = draw_tokens(keys, logits, draws.temperature, draws.top_k, draws.top_p)
+    tokens = tokens.astype(jnp.int32)
+    return tokens, None if constraint is None else step_on(constraint, tokens)

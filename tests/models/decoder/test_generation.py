@@ -10,6 +10,7 @@ from support.decoders import all_logits
 from support.talkers import parrot, slow_greedy, tiny_talker
 from support.tiers import slow_but
 
+from qrag_jax.models.decoder import rollout
 from qrag_jax.models.decoder import steps as decode_steps
 from qrag_jax.models.decoder.generation import make_decoder
 from qrag_jax.models.decoder.sharding import decoder_shardings
@@ -99,21 +100,6 @@ def test_equal_prompts_get_equal_answers(talker):
     assert answers[0] == answers[1] == answers[2]
 
 
-def test_long_batches_move_left_when_the_cache_is_full(talker, monkeypatch):
-    """More answers one after the other than the cache has slots."""
-    shifts = []
-    original = decode_steps.shift_left
-    monkeypatch.setattr(decode_steps, "shift_left", lambda cache, by: shifts.append(1) or original(cache, by))
-    decode_steps.compiled_steps.cache_clear()
-    sampling = Sampling(max_tokens=50, temperature=1.0)
-    prompts = [[number, 7] for number in range(12)]
-    found = make_decoder(talker, batch_size=2).generate_ids(prompts, sampling)
-    assert shifts
-    alone = make_decoder(talker, batch_size=1)
-    assert ids_of(found) == [alone.generate_ids([prompt], sampling)[0].ids for prompt in prompts]
-    decode_steps.compiled_steps.cache_clear()
-
-
 def test_an_answer_ends_at_its_end_token():
     loaded = parrot("aé€z")
     opening = loaded.tokenizer.encode("x\n", special=False)
@@ -182,28 +168,30 @@ def test_what_was_told_before_a_failure_stays_told(talker):
 
 @pytest.mark.slow
 def test_nothing_is_compiled_for_one_prompt(monkeypatch):
-    """Traces of the network: a chunk and a decode step for each cache size, number of rows and kind of sampling."""
+    """Traces of the network: reading for each length and number of rows, writing for each kind of sampling too."""
     traces = []
-    original = decode_steps.extend
+    original = rollout.hidden_states
 
     def counted(*args, **options):
-        traces.append(args[2].shape)
+        traces.append(args[1].shape)
         return original(*args, **options)
 
-    monkeypatch.setattr(decode_steps, "extend", counted)
-    talker = tiny_talker(max_positions=400)
-    decoder = make_decoder(talker, batch_size=4)
+    monkeypatch.setattr(rollout, "hidden_states", counted)
+    monkeypatch.setattr(decode_steps, "hidden_states", counted)
+    decode_steps.compiled_steps.cache_clear()
+    decoder = make_decoder(tiny_talker(max_positions=400), batch_size=4)
     rng = np.random.default_rng(1)
     for seed in range(6):
         prompts = [rng.integers(0, 256, rng.integers(1, 100)).tolist() for _ in range(5)]
         for settings in ({}, {"temperature": 0.5 + seed}, {"temperature": 1.0, "top_k": 3 + seed}, {"max_tokens": 4}):
             decoder.generate_ids(prompts, Sampling(**{"max_tokens": 11, "seed": seed} | settings))
-    # Sizes 128 and 192; chunks of 64; 1, 2 and 4 rows at most; three kinds of sampling.
-    assert len(traces) <= 2 * (1 + 3 * 3)
+    # Prompts of 64, 96 and 128 in caches of 96, 128 and 192; 1 or 4 rows; three kinds of sampling.
+    assert len(traces) <= 2 * (3 * 2 + 3 * 3)
     before = len(traces)
-    decoder.generate_ids([[1, 2, 3]] * 4, Sampling(max_tokens=5, temperature=0.1))
-    make_decoder(tiny_talker(1, max_positions=400), batch_size=4).generate_ids([[9]] * 4, Sampling(max_tokens=5))
+    decoder.generate_ids(prompts, Sampling(max_tokens=5, temperature=0.1))
+    make_decoder(tiny_talker(1, max_positions=400), batch_size=4).generate_ids(prompts, Sampling(max_tokens=5))
     assert len(traces) == before
+    decode_steps.compiled_steps.cache_clear()
 
 
 @pytest.mark.parametrize("num_kv_heads", [8, 4])

@@ -1,1 +1,0 @@
-"""Matrices whose numbers are kept in few bits, block by block, and their products."""
