@@ -23,6 +23,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -40,6 +41,7 @@ Record = Mapping[str, Any]
 Values = Sequence[float | None]
 Reward = Callable[[Prompts, Sequence[str], Sequence[Record]], Values]
 Plans = tuple[LevelRange, ...]
+Maker = Callable[["RewardOptions"], Reward]
 _WEIGHTS = {"cost": 0.2, "format": 0.1}  # of others 1
 
 
@@ -50,33 +52,28 @@ class RewardOptions:
     Attributes:
         names: of the levels, the coarsest first.
         max_trace: L_max, tokens.
-        count: text -> its tokens; None counts words.
+        count: text -> its tokens.
         generator: answers from the context, for `answer_em` and `answer_f1`.
     """
 
     names: tuple[str, ...] = NAMES
     max_trace: int = 128
-    count: CountTokens | None = None
+    count: CountTokens = lambda text: len(text.split())  # noqa: E731
     generator: TextGenerator | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "reward", positive=("max_trace",))
 
-    def names_of(self, record: Record) -> Sequence[str]:
-        """Names of the levels of a record."""
-        return record.get("names", self.names)
-
     def plans(self, text: str, record: Record) -> Plans | None:
         """The plans of an answer; None if it has none."""
         try:
-            return parse_plans(text, self.names_of(record))
+            return parse_plans(text, record.get("names", self.names))
         except InputError:
             return None
 
     def excess(self, text: str) -> int:
         """Tokens of its trace beyond the limit."""
-        trace = trace_of(text)
-        return max(0, (len(trace.split()) if self.count is None else self.count(trace)) - self.max_trace)
+        return max(0, self.count(trace_of(text)) - self.max_trace)
 
     def fault(self, text: str, record: Record) -> str:
         """Why its `format` is 0; "" if it is 1."""
@@ -117,8 +114,10 @@ class WeightedReward:
             name: checked_values(name, reward(prompts, completions, records), len(completions))
             for name, (_, reward) in self.rewards.items()
         }
-        counted = [[(weight, value) for value in parts[name]] for name, (weight, _) in self.rewards.items() if weight]
-        values = tuple(_weighted([own[place] for own in counted]) for place in range(len(completions)))
+        counted = [
+            [_times(value, weight) for value in parts[name]] for name, (weight, _) in self.rewards.items() if weight
+        ]
+        values = tuple(None if None in row else math.fsum(filter(None, row)) for row in zip(*counted, strict=True))
         faults = Counter(map(self.options.fault, completions, records)) if "format" in parts else Counter()
         dropped = {name: own.count(None) for name, own in parts.items() if None in own}
         return Scored(values, parts, dropped, {reason: number for reason, number in faults.items() if reason})
@@ -133,12 +132,12 @@ def combine(
 
     Args:
         weights: by name, of the registry or of `own`; None takes the default of the module. A reward of weight 0 is
-            computed, and its value is among the parts.
-        options: of the ready-made rewards; None takes the defaults.
+            computed and is among the parts.
+        options: of the ready-made rewards.
         own: your rewards.
     """
-    if not weights:
-        raise UsageError("name at least one", field="rewards", remedy=f"such as {DECODER_REWARDS.names[0]}: 1")
+    if not any(weight != 0 for weight in weights.values()):
+        raise UsageError("give at least one a weight", field="rewards", remedy=f"such as {DECODER_REWARDS.names[0]}: 1")
     options = options or RewardOptions()
     rewards = {}
     for name, weight in weights.items():
@@ -162,65 +161,28 @@ def checked_values(name: str, values: Values, number: int) -> tuple[float | None
     return tuple(None if value is None else float(value) for value in values)
 
 
-def label_alignment(options: RewardOptions) -> Reward:
-    """`(1[least is right] + 1[most is right]) / 2`, mean over the documents; 0 for another number of plans."""
-    return _of_plans("label_alignment", options, "label", lambda plans, record: fmean(_matches(plans, record)))
-
-
-def exact_plan(options: RewardOptions) -> Reward:
-    """1 if the plan of every document is its label, else 0."""
-    return _of_plans("exact_plan", options, "label", lambda plans, record: float(all(_matches(plans, record))))
-
-
-def evidence_recall(options: RewardOptions) -> Reward:
-    """Recall of the evidence by the context of the planned range."""
-    return _of_plans(
-        "evidence_recall", options, "recalls", lambda plans, record: _entry(plans, record, "recalls", options)
-    )
-
-
-def cost(options: RewardOptions) -> Reward:
-    """`-cost` of the planned range; -1 without a plan."""
-    return _of_plans("cost", options, "costs", lambda plans, record: -_entry(plans, record, "costs", options), -1.0)
-
-
-def answer_em(options: RewardOptions) -> Reward:
-    """Exact match of the answer from the context of the planned range."""
-    return _of_answers("answer_em", options, lambda score: score.em)
-
-
-def answer_f1(options: RewardOptions) -> Reward:
-    """Token F1 of the answer from the context of the planned range."""
-    return _of_answers("answer_f1", options, lambda score: score.f1)
-
-
-def length(options: RewardOptions) -> Reward:
-    """`-max(0, L - L_max)` for a trace of L tokens."""
-    return lambda prompts, completions, records: [-float(options.excess(text)) for text in completions]
-
-
-def format_(options: RewardOptions) -> Reward:
-    """1 if the plan parses and its trace is within its limit, else 0."""
-    return lambda prompts, completions, records: [
-        float(not options.fault(text, record)) for text, record in zip(completions, records, strict=True)
-    ]
+def _times(value: float | None, weight: float) -> float | None:
+    return None if value is None else weight * value
 
 
 def _of_plans(
-    name: str, options: RewardOptions, field: str, value: Callable[[Plans, Record], float], without: float = 0.0
-) -> Reward:
+    name: str, field: str, value: Callable[[Plans, Record, RewardOptions], float], without: float = 0.0
+) -> Maker:
     """A reward of plans and records with a value in a field; `without` is what an answer without a plan gets."""
 
-    def reward(_: Prompts, completions: Sequence[str], records: Sequence[Record]) -> Values:
-        values: list[float | None] = [None] * len(completions)
-        for place, plans in _known(name, options, field, completions, records):
-            values[place] = without if plans is None else value(plans, records[place])
-        return values
+    def make(options: RewardOptions) -> Reward:
+        def reward(_: Prompts, completions: Sequence[str], records: Sequence[Record]) -> Values:
+            values: list[float | None] = [None] * len(completions)
+            for place, plans in _known(name, options, field, completions, records):
+                values[place] = without if plans is None else value(plans, records[place], options)
+            return values
 
-    return reward
+        return reward
+
+    return make
 
 
-def _of_answers(name: str, options: RewardOptions, value: Callable[[AnswerScore], float]) -> Reward:
+def _of_answers(name: str, value: Callable[[AnswerScore], float], options: RewardOptions) -> Reward:
     """A reward of answers to all questions with a plan, asked together; a failed call drops its sample."""
     generator, template = options.generator, load_prompt("short_answer")
     if generator is None:
@@ -233,7 +195,7 @@ def _of_answers(name: str, options: RewardOptions, value: Callable[[AnswerScore]
             if plans is None:
                 values[place] = 0.0
             else:
-                passages = _entry(plans, records[place], "contexts", options)
+                passages = _entry("contexts", plans, records[place], options)
                 asked[place] = passages_prompt(template, records[place]["question"], passages, "reward")
         sampling = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
         for place, said in zip(asked, ask_all(generator, list(asked.values()), sampling=sampling), strict=True):
@@ -266,16 +228,30 @@ def _matches(plans: Plans, record: Record) -> list[bool]:
     return [is_right for plan, (least, most) in pairs for is_right in (plan.least == least, plan.most == most)]
 
 
-def _entry(plans: Plans, record: Record, field: str, options: RewardOptions) -> Any:
+def _entry(field: str, plans: Plans, record: Record, options: RewardOptions) -> Any:
     """The value of the plan's range in a table of a record."""
     if len(plans) != 1:
         raise InputError(f"rewards of {field} are of one document, got {len(plans)} plans; use label_alignment")
-    levels = format_levels(plans[0], options.names_of(record))
+    levels = format_levels(plans[0], record.get("names", options.names))
     if levels not in record[field]:
-        raise InputError(f"{field} of a record: no value for {levels}; add every range of {options.names_of(record)}")
+        raise InputError(f"{field} of a record: no value for {levels}; add every range of the levels")
     return record[field][levels]
 
 
-def _weighted(pairs: Sequence[tuple[float, float | None]]) -> float | None:
-    known = [weight * value for weight, value in pairs if value is not None]
-    return math.fsum(known) if len(known) == len(pairs) else None
+# Rewards of the head of this file, made from options.
+label_alignment = _of_plans("label_alignment", "label", lambda plans, record, _: fmean(_matches(plans, record)))
+exact_plan = _of_plans("exact_plan", "label", lambda plans, record, _: float(all(_matches(plans, record))))
+evidence_recall = _of_plans("evidence_recall", "recalls", partial(_entry, "recalls"))
+cost = _of_plans("cost", "costs", lambda *planned: -_entry("costs", *planned), without=-1.0)
+answer_em = partial(_of_answers, "answer_em", lambda score: score.em)
+answer_f1 = partial(_of_answers, "answer_f1", lambda score: score.f1)
+
+
+def length(options: RewardOptions) -> Reward:
+    """`-max(0, L - L_max)` for a trace of L tokens."""
+    return lambda prompts, completions, records: [-float(options.excess(text)) for text in completions]
+
+
+def format_(options: RewardOptions) -> Reward:
+    """1 if the plan parses and its trace is within its limit, else 0."""
+    return lambda prompts, completions, records: [float(not one) for one in map(options.fault, completions, records)]

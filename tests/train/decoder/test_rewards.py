@@ -130,7 +130,8 @@ def test_wrong_values_are_refused(values, reason):
 @pytest.mark.parametrize(
     ("weights", "reason"),
     [
-        ({}, "rewards: name at least one"),
+        ({}, "rewards: give at least one a weight"),
+        ({"format": 0.0}, "rewards: give at least one a weight"),
         ({"label_align": 1.0}, "did you mean label_alignment"),
         ({"format": math.nan}, "rewards.format nan: must be a finite number"),
         ({"answer_f1": 1.0}, "rewards.answer_f1: no language model"),
