@@ -1,8 +1,7 @@
 """Controlled tasks for planners: which levels a kind of question needs is hidden, and known to the task.
 
     task = PlanTask(PlanTaskConfig(), seed=0)
-    records = task.sample(np.random.default_rng(0), 24)
-    answer = task.trace(records[0])
+    answers = [task.trace(record) for record in task.records("train")]
 
 Every kind of question has a word, a class and so a right range of levels; kinds occur by Zipf's law. A prompt is the
 kind's word among words that mean nothing. An answer names the class, says why, and ends with the range as JSON:
@@ -84,12 +83,8 @@ class PlanTask:
     """Prompts, labels and traces of a controlled task; everything follows from the config and the seed.
 
     Attributes:
-        names: of the levels, the coarsest first.
-        words: of the kinds.
-        frequencies: of the kinds, float64 [kinds]; they sum to 1.
-        is_known: bool [kinds]: the class of the kind is among those on which the start policy is right.
-        right: the right range of each kind.
-        belief: the range that the start policy mostly gives for each kind.
+        words, frequencies, right: of the kinds: word, share of the questions, right range.
+        is_known, belief: the start policy is right on the class of a kind; the range that it mostly gives for it.
     """
 
     names = NAMES
@@ -157,23 +152,20 @@ class PlanTask:
         return DecoderTokenizer(tokenizer, eos_token=_END, chat_template=_CHAT, source="words of the plan task")
 
     def _started(self, kind: int, rng: np.random.Generator) -> LevelRange:
-        """A range that the start policy learns for a kind."""
         doubts = not self.is_known[kind] and rng.random() < self.config.start_doubt
         return _any(rng) if doubts else self.belief[kind]
 
     def _evaluation(self, rng: np.random.Generator) -> Sequence[Record]:
         """One document: every kind, weighted. Several: a half drawn by frequency, a half with every kind."""
-        size = self.config.kinds * self.config.repeats
-        orders = [rng.permutation(self.config.kinds) for _ in range(self.config.repeats * self.config.documents)]
-        every = np.concatenate(orders).reshape(self.config.documents, size).T.tolist()
-        if self.config.documents == 1:
-            weights = [float(self.frequencies[kind]) / self.config.repeats for (kind,) in every]
-            return [
-                {**self._record(kinds, rng), "weight": weight, "macro": 1 / size}
-                for kinds, weight in zip(every, weights, strict=True)
-            ]
-        by_frequency = [{**record, "weight": 1 / size, "macro": 0.0} for record in self.sample(rng, size)]
-        return by_frequency + [{**self._record(kinds, rng), "weight": 0.0, "macro": 1 / size} for kinds in every]
+        num_documents, size = self.config.documents, self.config.kinds * self.config.repeats
+        orders = [rng.permutation(self.config.kinds) for _ in range(self.config.repeats * num_documents)]
+        every = np.concatenate(orders).reshape(num_documents, size).T.tolist()
+        drawn = self.sample(rng, size) if num_documents > 1 else []
+        records = [{**record, "weight": 1 / size, "macro": 0.0} for record in drawn]
+        for kinds in every:
+            weight = 0.0 if drawn else float(self.frequencies[kinds[0]]) / self.config.repeats
+            records.append({**self._record(kinds, rng), "weight": weight, "macro": 1 / size})
+        return records
 
     def _record(self, kinds: Sequence[int], rng: np.random.Generator) -> Record:
         content = " ; ".join(self._question(self.words[kind], rng) for kind in kinds)

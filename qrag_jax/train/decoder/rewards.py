@@ -114,10 +114,12 @@ class WeightedReward:
             name: checked_values(name, reward(prompts, completions, records), len(completions))
             for name, (_, reward) in self.rewards.items()
         }
-        counted = [
-            [_times(value, weight) for value in parts[name]] for name, (weight, _) in self.rewards.items() if weight
+        weighted = [
+            [None if value is None else weight * value for value in parts[name]]
+            for name, (weight, _) in self.rewards.items()
+            if weight
         ]
-        values = tuple(None if None in row else math.fsum(filter(None, row)) for row in zip(*counted, strict=True))
+        values = tuple(None if None in row else math.fsum(filter(None, row)) for row in zip(*weighted, strict=True))
         faults = Counter(map(self.options.fault, completions, records)) if "format" in parts else Counter()
         dropped = {name: own.count(None) for name, own in parts.items() if None in own}
         return Scored(values, parts, dropped, {reason: number for reason, number in faults.items() if reason})
@@ -161,19 +163,15 @@ def checked_values(name: str, values: Values, number: int) -> tuple[float | None
     return tuple(None if value is None else float(value) for value in values)
 
 
-def _times(value: float | None, weight: float) -> float | None:
-    return None if value is None else weight * value
-
-
 def _of_plans(
     name: str, field: str, value: Callable[[Plans, Record, RewardOptions], float], without: float = 0.0
 ) -> Maker:
-    """A reward of plans and records with a value in a field; `without` is what an answer without a plan gets."""
+    """A reward of plans and records with a value in a field; an answer without a plan gets `without`."""
 
     def make(options: RewardOptions) -> Reward:
         def reward(_: Prompts, completions: Sequence[str], records: Sequence[Record]) -> Values:
             values: list[float | None] = [None] * len(completions)
-            for place, plans in _known(name, options, field, completions, records):
+            for place, plans in _known(name, options, (field,), completions, records):
                 values[place] = without if plans is None else value(plans, records[place], options)
             return values
 
@@ -191,7 +189,8 @@ def _of_answers(name: str, value: Callable[[AnswerScore], float], options: Rewar
     def reward(_: Prompts, completions: Sequence[str], records: Sequence[Record]) -> Values:
         values: list[float | None] = [None] * len(completions)
         asked: dict[int, tuple[Message, ...]] = {}
-        for place, plans in _known(name, options, "contexts", completions, records):
+        needed = ("contexts", "question", "references")
+        for place, plans in _known(name, options, needed, completions, records):
             if plans is None:
                 values[place] = 0.0
             else:
@@ -208,14 +207,17 @@ def _of_answers(name: str, value: Callable[[AnswerScore], float], options: Rewar
 
 
 def _known(
-    name: str, options: RewardOptions, field: str, completions: Sequence[str], records: Sequence[Record]
+    name: str, options: RewardOptions, fields: Sequence[str], completions: Sequence[str], records: Sequence[Record]
 ) -> Iterator[tuple[int, Plans | None]]:
-    """(place, plans) of the samples whose record has a value in a field."""
+    """(place, plans) of the samples whose record has values in the fields; tables are of one plan."""
     for place, (text, record) in enumerate(zip(completions, records, strict=True)):
-        if field not in record:
-            raise InputError(f"reward {name}: record {place} has no field {field!r}; add it, null where it is unknown")
-        if record[field] is not None:
-            yield place, options.plans(text, record)
+        if missing := [field for field in fields if field not in record]:
+            raise InputError(
+                f"reward {name}: record {place} has no {', '.join(missing)}; add it, null where it is unknown"
+            )
+        if all(record[field] is not None for field in fields):
+            plans = options.plans(text, record)
+            yield place, plans if "label" in fields or plans is None or len(plans) == 1 else None
 
 
 def _matches(plans: Plans, record: Record) -> list[bool]:
@@ -230,8 +232,6 @@ def _matches(plans: Plans, record: Record) -> list[bool]:
 
 def _entry(field: str, plans: Plans, record: Record, options: RewardOptions) -> Any:
     """The value of the plan's range in a table of a record."""
-    if len(plans) != 1:
-        raise InputError(f"rewards of {field} are of one document, got {len(plans)} plans; use label_alignment")
     levels = format_levels(plans[0], record.get("names", options.names))
     if levels not in record[field]:
         raise InputError(f"{field} of a record: no value for {levels}; add every range of the levels")
