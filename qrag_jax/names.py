@@ -295,4 +295,9 @@ ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "jud
 MULTIHOP_SETS = ("hotpot", "2wiki", "musique")
 FillName = Literal["plain", "widen", "merge"]
 FILLS: tuple[FillName, ...] = get_args(FillName)
+
+# What computes a local language model.
+Engine = Literal["jax", "llamacpp"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+
 PLANS = ("each", "all", "dev", "router", "classifier", "bound")  # of the levels of a study; and planner:RUN

@@ -58,7 +58,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     imported = {DISTRIBUTION.get(name, name) for name in imported_packages()} | FOUND_BY_NAME
     extras = PROJECT["optional-dependencies"]
     # Imported in a child alone, where a matrix in blocks is multiplied, and for plots and event files.
-    optional = set().union(*(requirement_names(extras[name]) for name in ("documents", "cpu", "train")))
+    optional = set().union(*(requirement_names(extras[name]) for name in ("documents", "llamacpp", "train")))
     assert imported | IMPORTED_BY_OTHERS == requirement_names(PROJECT["dependencies"]) | optional
     assert optional <= requirement_names(extras["dev"])
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from qrag_jax.cli.errors import FLAGS
 from qrag_jax.files.reading import HTML_PARTS
 from qrag_jax.llm.calls import GRAMMAR_FIELDS
-from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, LLMS, NOTE_MODES, VIEWS
+from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, ENGINES, LLMS, NOTE_MODES, VIEWS
 
 T = TypeVar("T")
 
@@ -57,6 +57,7 @@ texts PATHS... QUESTION ...  files, folders or one index, then the question
 _CHOICES: Mapping[str, Collection[str]] = {
     "grammar_field": GRAMMAR_FIELDS,
     "llm": LLMS,
+    "llm_engine": ENGINES,
     "notes_mode": [mode for mode in NOTE_MODES if mode != "walk"],
     "points": BOUNDARY_SOURCES.choices("tree", without="llm"),
     "strategy": CHUNKERS,

@@ -49,6 +49,8 @@ language model:
 --llm                     where the model runs (default: local)
 --llm_model M             local: smollm2 (the default), a folder, a .gguf file or a hub id; openai: the model's name on
                           the server; scripted: a JSONL file
+. --llm_engine            local: llamacpp (for .gguf files) or jax (default: llamacpp for .gguf files with the extra
+                          llamacpp and without accelerator; else jax)
 . --base_url URL          openai: address of the server, for example http://127.0.0.1:8080/v1
 . --key_name ENV          openai: environment variable that contains the key (default: {OPENAI_KEY_NAME} for OpenAI's
                           own hosts, else {OWN_KEY_NAME})

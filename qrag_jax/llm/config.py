@@ -11,7 +11,7 @@ from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import Prices, load_prices
 from qrag_jax.llm.scripted import load_script
 from qrag_jax.llm.wrappers import BudgetedGenerator
-from qrag_jax.names import LLMS
+from qrag_jax.names import LLMS, Engine
 from qrag_jax.types import CountTokens, Finished, Generation, InputError, Message, Sampling, TextGenerator, UsageError
 
 _OF_OPENAI = ("base_url", "key_name", "concurrency", "deadline", "any_model", "grammar_field")
@@ -31,6 +31,7 @@ class LlmConfig:
         llm: where the model runs, of `names.LLMS`.
         llm_model: local: smollm2 (for None), a folder, a .gguf file or a hub id; openai: the name of the model on the
             server; scripted: a JSONL file.
+        llm_engine: local: what computes the model, of `names.ENGINES`; None chooses (`LocalGenerator`).
         base_url: openai: address of the server.
         key_name: openai: environment variable with the key; None: OPENAI_API_KEY for OpenAI's own hosts, else
             QRAG_API_KEY.
@@ -48,6 +49,7 @@ class LlmConfig:
 
     llm: str = "local"
     llm_model: str | None = None
+    llm_engine: Engine | None = None
     base_url: str | None = None
     key_name: str | None = None
     concurrency: int | None = None
@@ -141,7 +143,7 @@ def make_local(config: LlmConfig) -> ReadyGenerator:
     """Loads a model in this process."""
     from qrag_jax.llm.local import LocalGenerator  # imports JAX and loads weights
 
-    generator = LocalGenerator(config.llm_model or "smollm2")
+    generator = LocalGenerator(config.llm_model or "smollm2", engine=config.llm_engine)
     return ReadyGenerator(generator, generator.window, generator.count_tokens)
 
 
@@ -185,9 +187,10 @@ def make_scripted(config: LlmConfig) -> ReadyGenerator:
 
 
 def _check(config: LlmConfig) -> None:
+    owners = {"llm_engine": "local", **dict.fromkeys(_OF_OPENAI, "openai")}
     for name in config.given():
-        if name in _OF_OPENAI and config.llm != "openai":
-            belongs = ("works only with ", Arg("llm", "openai"), ", not with ", Arg("llm", config.llm))
+        if config.llm != owners.get(name, config.llm):
+            belongs = ("works only with ", Arg("llm", owners[name]), ", not with ", Arg("llm", config.llm))
             raise UsageError(belongs, field=name)
     if config.max_dollars is not None and config.prices is None:
         raise UsageError(("needs prices; give them with ", Arg("prices", "FILE")), field="max_dollars")

@@ -1,29 +1,32 @@
-"""A language model in this process: a JAX decoder with its chat template. Only this module of `llm/` imports JAX."""
+"""A language model in this process, with its chat template. Only this module of `llm/` imports JAX."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import jax
 from jax.sharding import Mesh
 
+from qrag_jax.llm.llamacpp import INSTALL, LlamaCpp, Said, is_installed
 from qrag_jax.llm.thinking import answer_of, is_mark, opened_by
 from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.generation import Decoded, make_decoder
 from qrag_jax.models.decoder.network import ComputeDtype
-from qrag_jax.models.decoder.sources import SMOLLM2
+from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decoder, names_gguf
 from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
-from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling
-
-_MAX_MARK = 20  # tokens of a tag at the end of a prompt, whose letters may be tokens of their own
+from qrag_jax.names import Engine
+from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, UsageError
 
 
 class LocalGenerator:
     """Answers with a decoder in this process. Satisfies `types.TextGenerator`.
 
     Attributes:
-        model: fingerprint of the model's files, its dtype and its window.
-        decoding: generates token ids from prompts.
+        model: fingerprint of the model's files, its dtype or the version of llama.cpp, and its window.
+        engine: what computes it.
+        decoding: continues prompts of token ids.
         window: most tokens of a prompt (with its template) and its answer together.
     """
 
@@ -31,42 +34,48 @@ class LocalGenerator:
         self,
         source: str | Path | LoadedDecoder = SMOLLM2,
         *,
+        engine: Engine | None = None,
         revision: str | None = None,
         batch_size: int = 8,
         window: int | None = None,
-        dtype: ComputeDtype = "float32",
+        dtype: ComputeDtype | None = None,
         mesh: Mesh | None = None,
     ) -> None:
         """Loads the decoder.
 
         Args:
             source: "smollm2", a folder, a `.gguf` file, a hub id, or a loaded decoder.
+            engine: what computes the model. None is "llamacpp" for a GGUF file ("smollm2" is one) on a CPU, if its
+                extra is installed and neither dtype nor mesh is given; else "jax".
             revision: commit or tag of a hub id.
             batch_size: most prompts in a batch.
             window: None is the whole window of the model.
-            dtype: of the computation, and of the parameters that are loaded.
-            mesh: with an axis "model" to split the parameters over.
+            dtype: jax: of the computation, and of the parameters that are loaded; None is "float32".
+            mesh: jax: with an axis "model" to split the parameters over.
 
         Raises:
-            UsageError: the source does not exist, or a setting does not fit the model.
+            UsageError: the source does not exist, a setting does not fit the model or the engine, or the engine is
+                not installed.
             InputError: a damaged file, or a model without a chat template.
         """
-        loaded = source if isinstance(source, LoadedDecoder) else load_decoder(source, revision=revision, dtype=dtype)
-        if loaded.tokenizer.chat_template is None:
+        self.engine = _engine(source, engine, asks_jax=mesh is not None or dtype is not None)
+        sizes: dict[str, Any] = {"batch_size": batch_size, "window": window}
+        if self.engine == "llamacpp" and not isinstance(source, LoadedDecoder):
+            path, known = find_decoder(source, revision), SMOLLM2_SHA256 if source == SMOLLM2 else None
+            self.decoding = LlamaCpp(path, fingerprint=known, **sizes)
+            self._tokenizer, fingerprint, kept = self.decoding.tokenizer, self.decoding.fingerprint, self.decoding.name
+        else:
+            kept = dtype or "float32"
+            loaded = source if isinstance(source, LoadedDecoder) else _loaded(source, revision, kept)
+            self._tokenizer, fingerprint = loaded.tokenizer, loaded.fingerprint
+            self.decoding = make_decoder(loaded, compute_dtype=kept, mesh=mesh, **sizes)
+        if self._tokenizer.chat_template is None:
             raise InputError(
                 "this model has no chat template, so it cannot answer questions; use a model trained on conversations "
                 '("instruct", "chat")'
             )
-        self._tokenizer, self._template = loaded.tokenizer, loaded.tokenizer.chat_template
-        self.decoding = make_decoder(
-            loaded,
-            batch_size=batch_size,
-            window=window,
-            compute_dtype=dtype,
-            mesh=mesh,
-        )
-        self.window = self.decoding.window
-        self.model = f"local:{loaded.fingerprint}:{dtype}:{self.window}"
+        self._template, self.window = self._tokenizer.chat_template, self.decoding.window
+        self.model = f"local:{fingerprint}:{kept}:{self.window}"
 
     def takes_grammar(self, grammar: Grammar) -> bool:
         """True if the vocabulary has all bytes and a token that ends an answer."""
@@ -91,6 +100,7 @@ class LocalGenerator:
         """
         generations: dict[int, Generation] = {}
         readable: dict[int, list[int]] = {}
+        opened: dict[int, str] = {}
 
         def note(place: int, generation: Generation) -> None:
             generations[place] = generation
@@ -99,25 +109,26 @@ class LocalGenerator:
 
         for place, messages in enumerate(prompts):
             try:
-                readable[place] = self.prompt_ids(messages)
+                readable[place], text = self._prompt(messages)
+                opened[place] = opened_by(text)
             except InputError as error:
                 note(place, Generation("", "error", error=str(error)))
         places = list(readable)
 
-        def decoded(number: int, answer: Decoded) -> None:
+        def decoded(number: int, answer: Decoded | Said) -> None:
             place = places[number]
             logprobs = answer.logprobs if sampling.logprobs else None
-            counts = len(readable[place]), len(answer.ids)
+            counts = len(readable[place]), answer.num_tokens
             said = Generation(answer.text, answer.finish_reason, *counts, logprobs=logprobs)
             if sampling.grammar is None:  # else the text has the form that was asked for
-                said = answer_of(replace(said, text=self._marked(answer, readable[place])))
+                said = answer_of(replace(said, text=opened[place] + self._marked(answer)))
             note(place, said)
 
         self.decoding.generate_ids(list(readable.values()), sampling, decoded)
         return [generations[place] for place in range(len(prompts))]
 
-    def _marked(self, answer: Decoded, prompt: Sequence[int]) -> str:
-        """The text of an answer with the marks of thinking that the tokenizer drops or the prompt has opened."""
+    def _marked(self, answer: Decoded | Said) -> str:
+        """The text of an answer with the marks of thinking that the tokenizer drops; llama.cpp keeps them."""
         decode, texts = self._tokenizer.decode, self._tokenizer.token_texts
         marks = [place for place, number in enumerate(answer.ids) if is_mark(texts.get(number, ""))]
         text = answer.text
@@ -126,7 +137,7 @@ class LocalGenerator:
             after = decode(answer.ids)[len(text) :]  # behind a stop text, or bytes of half a character
             named = [texts[answer.ids[place]] for place in marks]
             text = "".join(part + mark for part, mark in zip(parts, [*named, ""], strict=True)).removesuffix(after)
-        return opened_by("".join(texts.get(number) or decode([number]) for number in prompt[-_MAX_MARK:])) + text
+        return text
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text as part of a message. Satisfies `types.CountTokens`."""
@@ -139,7 +150,11 @@ class LocalGenerator:
             InputError: the chat template refuses it or makes no tokens, a text could end its turn, or there is no room
                 for an answer.
         """
-        ids = self._rendered(messages)
+        return self._prompt(messages)[0]
+
+    def _prompt(self, messages: Sequence[Message]) -> tuple[list[int], str]:
+        """The conversation as token ids, and as text."""
+        ids, rendered = self._rendered(messages)
         if not ids:
             raise InputError("this model's chat template makes no tokens from the conversation; give it a text")
         self._check_marks(messages, ids)
@@ -148,9 +163,9 @@ class LocalGenerator:
                 f"prompt of {len(ids)} tokens: the model's window is {self.window} for prompt and answer together; "
                 "give fewer or shorter passages"
             )
-        return ids
+        return ids, rendered
 
-    def _rendered(self, messages: Sequence[Message]) -> list[int]:
+    def _rendered(self, messages: Sequence[Message]) -> tuple[list[int], str]:
         tokenizer = self._tokenizer
         text = render_chat(
             self._template,
@@ -160,7 +175,7 @@ class LocalGenerator:
             bos_token=tokenizer.bos_token,
             eos_token=tokenizer.eos_token,
         )
-        return tokenizer.encode(text, special=True)
+        return tokenizer.encode(text, special=True), text
 
     def _check_marks(self, messages: Sequence[Message], ids: Sequence[int]) -> None:
         """Refuses contents that become special tokens.
@@ -174,9 +189,8 @@ class LocalGenerator:
         contain some, which templates keep or leave out.
         """
         tokenizer = self._tokenizer
-        plain = self._rendered(
-            [replace(each, content="x" if each.content.strip() else each.content) for each in messages]
-        )
+        harmless = [replace(each, content="x" if each.content.strip() else each.content) for each in messages]
+        plain, _ = self._rendered(harmless)
         said = [each.content for each in messages if each.role == "assistant"]
         own = () if any(token in text for token in tokenizer.other_tokens for text in said) else plain
         counted = {*tokenizer.special_tokens, *(text for text in self._marks(own) if len(text) > 1)}
@@ -193,3 +207,29 @@ class LocalGenerator:
     def _marks(self, ids: Sequence[int]) -> Iterator[str]:
         texts = self._tokenizer.token_texts
         return (texts[number] for number in ids if number in texts)
+
+
+def _engine(source: str | Path | LoadedDecoder, asked: Engine | None, asks_jax: bool) -> Engine:
+    """What computes a model; the one place where this is decided."""
+    is_gguf = not isinstance(source, LoadedDecoder) and names_gguf(source)
+    if asked == "llamacpp":
+        if not is_gguf:
+            raise UsageError("engine llamacpp: it reads .gguf files; convert the model, or use the engine jax")
+        if asks_jax:
+            raise UsageError("engine llamacpp: dtype and mesh are settings of the engine jax; leave them out")
+    is_better = is_gguf and not asks_jax and is_installed() and jax.default_backend() == "cpu"
+    return asked or ("llamacpp" if is_better else "jax")
+
+
+def _loaded(source: str | Path, revision: str | None, dtype: ComputeDtype) -> LoadedDecoder:
+    """The decoder of the engine jax; its errors about a GGUF file name the other engine, which may read it."""
+    try:
+        return load_decoder(source, revision=revision, dtype=dtype)
+    except UsageError:
+        raise
+    except InputError as error:
+        if not names_gguf(source):
+            raise
+        other = "leave the engine out" if is_installed() else f"install the extra llamacpp ({INSTALL})"
+        remedy = f"llama.cpp reads more models: {other}"
+        raise InputError(error.text(with_file=False), file=error.file, line=error.line, remedy=remedy) from error

@@ -103,7 +103,7 @@ def test_local_tells_its_window_and_counts(monkeypatch, named, source):
     class LocalGenerator(ScriptedGenerator):
         window = 99
 
-        def __init__(self, source):
+        def __init__(self, source, engine):
             super().__init__(["yes"], model=source)
 
         def count_tokens(self, text):

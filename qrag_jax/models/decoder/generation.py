@@ -40,6 +40,11 @@ class Decoded:
     finish_reason: Literal["stop", "length"]
     text: str
 
+    @property
+    def num_tokens(self) -> int:
+        """The number of new tokens."""
+        return len(self.ids)
+
 
 @dataclass
 class _Answer:

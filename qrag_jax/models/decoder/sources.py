@@ -29,6 +29,11 @@ _HUB_FILES = (
 )  # fmt: skip
 
 
+def names_gguf(source: str | Path) -> bool:
+    """True if a source is a GGUF file, as the embedded package is, and neither a folder nor a hub id."""
+    return source == SMOLLM2 or (Path(source).suffix == ".gguf" and not Path(source).is_dir())
+
+
 def find_decoder(source: str | Path, revision: str | None = None) -> Path:
     """The GGUF file or folder of a decoder.
 

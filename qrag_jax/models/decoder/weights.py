@@ -19,11 +19,12 @@ from qrag_jax.files.whole_file import write_json, write_whole
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors, gguf_decoder_config
 from qrag_jax.models.decoder.hf_config import hf_decoder_config, read_decoder_config
-from qrag_jax.models.decoder.memory import check_memory, give_back
+from qrag_jax.models.decoder.memory import check_memory
 from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decoder
 from qrag_jax.models.decoder.table import decoder_params_from_tensors, tensors_from_decoder_params
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.gguf.file import read_gguf
+from qrag_jax.models.weights.machine import give_back
 from qrag_jax.models.weights.packages import sha256_of
 from qrag_jax.models.weights.tensor_files import MAX_SHARD_BYTES, FolderTensors, save_tensors
 from qrag_jax.types import InputError, UsageError

@@ -5,6 +5,7 @@ rules themselves stand in llama.cpp. Those of four names are here. A wrong rule 
 other name is refused.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,12 @@ from tokenizers.pre_tokenizers import PreTokenizer
 
 from qrag_jax.types import InputError
 
-_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 _KEY = "tokenizer.ggml."
 # Ends of an answer or a text; a model may have learned to write another one than its file names as eos.
 KNOWN_ENDS = frozenset({"<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"})
+# Texts that llama.cpp reads as marks also where the file calls them ordinary.
+_LOOKS_LIKE_MARK = re.compile(r"<[|\uff5c][^<>]+[|\uff5c]>|_?<EOT>|</?s>|<(?:end_of|start_of|fim)[\w-]*>|\[/?INST\]")
 
 
 def _word_split(digits: str) -> Callable[[], PreTokenizer]:
@@ -80,6 +83,20 @@ def ends_of_gguf(metadata: Mapping[str, Any], source: str) -> tuple[int | None, 
     known = {number for number, token in enumerate(tokens) if kinds[number] == _CONTROL and token in KNOWN_ENDS}
     named = {number for role, number in ids.items() if role != "bos" and number is not None}
     return ids["bos"], ids["eos"], frozenset(named | known)
+
+
+def marks_of_gguf(metadata: Mapping[str, Any], source: str) -> tuple[dict[int, str], dict[int, str]]:
+    """Tokens that are read whole wherever a text spells them, by id: marks of a conversation, and others."""
+    tokens = _texts(metadata, "tokens", source)
+    kinds, (bos_id, _, ends) = _kinds(metadata, len(tokens), source), ends_of_gguf(metadata, source)
+    special: dict[int, str] = {}
+    other: dict[int, str] = {}
+    for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
+        if kind in (_UNKNOWN, _CONTROL) or number in ends or number == bos_id or _LOOKS_LIKE_MARK.fullmatch(token):
+            special[number] = token
+        elif kind == _USER_DEFINED:
+            other[number] = token
+    return special, other
 
 
 def _id(metadata: Mapping[str, Any], role: str, size: int, source: str) -> int | None:

@@ -5,8 +5,9 @@ import pytest
 from support.decoders import FAMILIES, decoder_config, random_decoder_params
 from support.talkers import tiny_talker
 
-from qrag_jax.models.decoder.memory import available_bytes, check_memory, num_parameters
+from qrag_jax.models.decoder.memory import check_memory, num_parameters
 from qrag_jax.models.decoder.weights import load_decoder, save_decoder
+from qrag_jax.models.weights.machine import available_bytes
 from qrag_jax.types import UsageError
 
 GB = 10**9
