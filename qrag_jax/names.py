@@ -166,6 +166,13 @@ LEARNERS: Registry[Any] = Registry(
             "qrag_jax.service.learners:COMPRESSOR",
             "computes the vector of a section from the vectors of its sentences",
         ),
+        Entry("sft", "qrag_jax.service.decoders:SFT", "a language model that imitates answers"),
+        Entry("grpo", "qrag_jax.service.decoders:GRPO", "a language model that learns from rewards of its answers"),
+        Entry(
+            "stitch",
+            "qrag_jax.service.decoders:STITCH",
+            "a language model that learns from rewards, and imitates where they do not help",
+        ),
         Entry("router", "qrag_jax.service.learners:ROUTER", "chooses the levels of documents to search for a question"),
     ),
 )
@@ -283,6 +290,8 @@ COMPRESSOR_KINDS: tuple[CompressorKind, ...] = get_args(CompressorKind)
 CompressorLoss = Literal["distance", "ranking"]
 COMPRESSOR_LOSSES: tuple[CompressorLoss, ...] = get_args(CompressorLoss)
 COMPRESSOR_TARGETS = ("windows", "lead", "summary")
+DecoderMethod = Literal["sft", "grpo", "stitch"]
+DECODER_METHODS: tuple[DecoderMethod, ...] = get_args(DecoderMethod)
 FeaturesName = Literal["vectors", "profiles"]  # of a router
 RouterMethod = Literal["regression", "classifier"]
 ROUTER_METHODS: tuple[RouterMethod, ...] = get_args(RouterMethod)

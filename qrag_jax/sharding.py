@@ -7,7 +7,7 @@ axis that divides, and gathered where they are used.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import jax
@@ -38,9 +38,28 @@ class MeshConfig:
         check_fields(self, positive=("data", "fsdp"))
 
     @property
+    def axes(self) -> dict[str, int]:
+        """Devices along each axis, by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
     def size(self) -> int:
         """The number of devices."""
-        return self.data * self.fsdp
+        return math.prod(self.axes.values())
+
+
+@dataclass(frozen=True)
+class DecoderMesh(MeshConfig):
+    """A mesh of which a further axis splits the layers of a decoder (`models/decoder/sharding.py`).
+
+    Attributes:
+        model: devices that share each layer, and have the same rows of a batch.
+    """
+
+    model: int = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self, positive=("data", "fsdp", "model"))
 
 
 def start_processes(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
@@ -71,21 +90,20 @@ def is_main_process() -> bool:
 
 
 def make_mesh(config: MeshConfig) -> Mesh:
-    """The mesh of a run, with the axes `data` and `fsdp`."""
-    devices = jax.devices()
+    """The mesh of a run, with the axes of its config."""
+    devices, axes = jax.devices(), config.axes
+    asked = " x ".join(f"mesh.{name}={number}" for name, number in axes.items())
     if config.size > len(devices):
         raise UsageError(
-            f"mesh.data={config.data} x mesh.fsdp={config.fsdp} needs {config.size} devices, but there are "
-            f"{len(devices)} ({devices[0].platform}); lower one of the two"
+            f"{asked} needs {config.size} devices, but there are "
+            f"{len(devices)} ({devices[0].platform}); lower one of them"
         )
     if jax.process_count() > 1 and config.size != len(devices):
         raise UsageError(
-            f"mesh.data={config.data} x mesh.fsdp={config.fsdp} must use all {len(devices)} devices of the "
-            f"{jax.process_count()} processes; raise one of the two"
+            f"{asked} must use all {len(devices)} devices of the {jax.process_count()} processes; raise one of them"
         )
-    return jax.make_mesh(
-        (config.data, config.fsdp), _AXES, axis_types=(AxisType.Auto,) * 2, devices=devices[: config.size]
-    )
+    kinds = (AxisType.Auto,) * len(axes)
+    return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=kinds, devices=devices[: config.size])
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

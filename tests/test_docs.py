@@ -64,6 +64,7 @@ PYTHON_SHRUNK = {
 # Lines that another test runs in full, or that need what no test has; each with who does.
 ELSEWHERE = {
     "qrag demo --smoke": "tests/cli/test_demo.py",
+    "qrag train stitch configs/planner/controlled.yaml --out runs/stitch seed=0": "tests/train/decoder/test_run.py",
     "qrag study configs/study/paper.yaml data=DATA --out runs/paper": "45 minutes",
     "qrag train --config_path run.yaml --out runs/rl init=runs/big/step_300": "tests/train/test_warm_start.py",
     "qrag ask book.txt 'Who has the map?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model NAME --json": (

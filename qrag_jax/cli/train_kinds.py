@@ -13,7 +13,15 @@ from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import write_json
-from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, COMPRESSOR_TARGETS, FEATURES, LEARNERS, ROUTER_METHODS
+from qrag_jax.names import (
+    COMPRESSOR_KINDS,
+    COMPRESSOR_LOSSES,
+    COMPRESSOR_TARGETS,
+    DECODER_METHODS,
+    FEATURES,
+    LEARNERS,
+    ROUTER_METHODS,
+)
 
 _OF_TAGGER = """\
 Train a tagger on documents with headings; it finds sections in documents without them.
@@ -115,6 +123,32 @@ examples:
   qrag study mine.yaml --budgets 512 --levels dev,planner:runs/router,bound
   qrag ask levels.index "Who has the key?" --planner runs/router --retriever dense
 """
+_OF_DECODER = """\
+Train a language model: {about}.
+
+  sft     imitates the answers of its records, or the traces of a teacher
+  grpo    draws a group of answers to each prompt, and moves towards those with more reward than their group (GRPO)
+  stitch  as grpo; where no answer of a group is correct it asks again with a hint of a teacher's trace, and it imitates
+          the traces of prompts that stay unsolved (STITCH of SmartChunk)
+
+CONFIG is a YAML file; --dry_run prints every field. The fields of the three kinds are the same: sft_first=true puts an
+imitation phase before grpo or stitch. Records are lines of JSON: {{"messages": [...], "answer": "..." or null, "label":
+...}}, or chats whose last message is the answer. Rewards are functions of the answers, with weights in the config.
+
+--out contains the trained model as an ordinary model folder, which works wherever a model is named (--llm_model RUN);
+if it plans, also as --planner RUN. results.json has its score on held-out records and what the training cost.
+"""
+_DETAILS_OF_DECODER = """\
+A run saves every save_every updates. --resume continues from the newest undamaged checkpoint with the same config and
+data: every later update is the same bit for bit, also in the middle of an imitation phase. The page
+docs/how_to/train_decoders.md explains the fields, and which method was worth its cost.
+"""
+_EXAMPLES_OF_DECODER = """\
+examples:
+  qrag train stitch configs/planner/controlled.yaml --out runs/stitch seed=0
+  qrag train grpo configs/planner/controlled.yaml --out runs/both sft_first=true imitation.traces=100
+  qrag train sft configs/hichunk/sft.yaml --out runs/hichunk 'data.paths=[train.jsonl]'
+"""
 _COMMON = "--seed --no_compile_cache\n--json  print the result as JSON\n"
 _HEADED = """\
 paths PATHS ...  files or folders, scisumm:PATH or wikitext2:PATH
@@ -139,6 +173,15 @@ overrides [key=value ...]  changes of the config, such as data=DATA
 --features                 what it reads of a question (default: the better one on held-out questions)
 --method = regression      what it learns
 {_COMMON}"""
+_DECODER_FLAGS = """\
+config CONFIG              YAML file with fields of the config
+overrides [key=value ...]  changes of fields, such as seed=1
+--out! RUN                 run folder to write
+--resume                   continue the run in --out, if there is one
+--dry_run                  print the whole config as YAML and stop
+--no_compile_cache
+--json                     print the result as JSON
+"""
 _CONFIG_FLAGS = """\
 --config_path X.yaml       YAML file with fields of the config
 --out RUN = runs/train     run folder to write
@@ -160,6 +203,16 @@ def _run_compressor(args: argparse.Namespace) -> int:
 
 def _run_router(args: argparse.Namespace) -> int:
     return _train("router", made(service.RouterRequest, vars(args)), args)
+
+
+def _run_decoder(name: str, args: argparse.Namespace) -> int:
+    request = made(service.DecoderRequest, vars(args))
+    if args.dry_run:
+        from qrag_jax.config import dump_config
+
+        sys.stdout.write(dump_config(service.decoder_config(request, name)))
+        return 0
+    return _train(name, request, args)
 
 
 def _train(name: str, config: Any, args: argparse.Namespace) -> int:
@@ -195,7 +248,18 @@ _ROUTER = Verb(
     {"features": FEATURES, "method": ROUTER_METHODS},
     usage=_OF_CONFIG,
 )
-_OWN = {"tagger": _TAGGER, "compressor": _COMPRESSOR, "router": _ROUTER}
+_DECODERS = {
+    name: Verb(
+        _OF_DECODER.format(about=LEARNERS[name].about),
+        _EXAMPLES_OF_DECODER,
+        _DECODER_FLAGS,
+        partial(_run_decoder, name),
+        _DETAILS_OF_DECODER,
+        usage=_OF_CONFIG,
+    )
+    for name in DECODER_METHODS
+}
+_OWN = {"tagger": _TAGGER, "compressor": _COMPRESSOR, "router": _ROUTER, **_DECODERS}
 WITH_FLAGS = {name: replace(verb, summary=LEARNERS[name].about) for name, verb in _OWN.items()}
 
 

@@ -6,6 +6,9 @@ from .chunking import Cutter as Cutter
 from .chunking import make_cutter as make_cutter
 from .cutting import CutOptions as CutOptions
 from .cutting import chunking_of as chunking_of
+from .decoders import DecoderRequest as DecoderRequest
+from .decoders import decoder_config as decoder_config
+from .decoders import train_decoder_run as train_decoder_run
 from .demo import DemoRequest as DemoRequest
 from .demo import DemoResult as DemoResult
 from .demo import run_demo as run_demo

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -219,6 +219,7 @@ class Trainer(Generic[State, Batch]):
         layout: devices and runs; None is one run on the first device.
         report: progress.
         stop: asked after every update; where it says True in any process, all save and end.
+        ends: asked after every update with its state; where it says True, that update is the last one.
         advice: what to do about numbers that are not finite.
     """
 
@@ -229,6 +230,7 @@ class Trainer(Generic[State, Batch]):
     layout: Layout = field(default_factory=lambda: Layout(make_mesh(MeshConfig())))
     report: Report = _silent
     stop: Callable[[], bool] | None = None
+    ends: Callable[[State], bool] | None = None
     advice: str = "Lower the learning rate"
 
     def run(self, state: State) -> tuple[State, Batch | None]:
@@ -252,15 +254,19 @@ class Trainer(Generic[State, Batch]):
                 state, metrics = self.update(state, place(batch, self.layout.batches))
                 if done == plan.first + 1:
                     self.report("compile", 1, 1, {})
+                if self.ends is not None and self.ends(state):
+                    plan = replace(plan, num_updates=done)
                 asked = self.stop is not None and not plan.is_last(done) and any_process(self.stop())
                 if waiting is not None:  # looked at one update later, so that the device is never idle
                     self._look(waiting)
                 waiting = _Seen(done, metrics, batch)
                 if plan.to_log(done) or plan.to_save(done) or asked:
-                    self._write(state, waiting, asked)
+                    replace(self, plan=plan)._write(state, waiting, asked)
                     waiting = None
                 if asked:
                     raise Stopped(f"stopped after update {done:,}{self._where()}")
+                if plan.is_last(done):
+                    break
         return state, batch
 
     def _write(self, state: State, seen: _Seen, asked: bool) -> None:

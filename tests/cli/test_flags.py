@@ -45,6 +45,7 @@ OF_VERBS = {
     "train retriever": ((service.TrainRequest,), ""),
     "train tagger": ((service.TaggerRequest,), ""),
     "train compressor": ((service.CompressorRequest, service.CompressorRequest(()).llm), ""),
+    **dict.fromkeys(("train sft", "train grpo", "train stitch"), ((service.DecoderRequest,), "")),
     "train router": ((service.RouterRequest,), ""),
     "eval": ((*EVALS, LlmConfig(max_answer_tokens=SHORT_ANSWER_TOKENS)), "source options kind path"),
     "notes": (

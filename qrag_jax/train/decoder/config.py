@@ -1,0 +1,253 @@
+"""Config of a decoder that learns: data, model, imitation, rewards, rollouts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from qrag_jax.data.plan_tasks import PlanTaskConfig
+from qrag_jax.names import DecoderMethod
+from qrag_jax.sharding import DecoderMesh
+from qrag_jax.train.decoder.losses import Mean
+from qrag_jax.types import UsageError, check_fields
+
+Phase = Literal["start", "sft", "grpo", "stitch"]
+Projection = Literal["query", "key", "value", "output", "gate", "up", "down"]
+
+
+@dataclass(frozen=True)
+class DecoderData:
+    """What a decoder learns from and is scored on.
+
+    Attributes:
+        task: `controlled` (`data/plan_tasks.py`, made from `controlled` and `seed`) or `jsonl`.
+        paths: of task jsonl: JSON Lines files of planning records (`messages`, `answer`, `label`) or chats whose last
+            message is the answer.
+        eval_paths: likewise, for scores; () scores nothing.
+        controlled: the controlled task.
+        seed: of the controlled task; None: that of the run.
+        levels: names of the levels that the records of task jsonl plan with, the coarsest first: RUN becomes a planner,
+            for prompts of the built-in template `plan_levels`. () for other decoders.
+    """
+
+    task: Literal["controlled", "jsonl"] = "controlled"
+    paths: tuple[str, ...] = ()
+    eval_paths: tuple[str, ...] = ()
+    controlled: PlanTaskConfig = PlanTaskConfig()
+    seed: int | None = None
+    levels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.task == "jsonl" and not self.paths:
+            raise UsageError("task jsonl needs at least one file", field="paths")
+
+
+@dataclass(frozen=True)
+class ScratchShape:
+    """Shape of a new decoder; the task has its vocabulary."""
+
+    hidden_size: int = 64
+    intermediate_size: int = 160
+    num_layers: int = 2
+    num_heads: int = 4
+    max_positions: int = 128
+
+
+@dataclass(frozen=True)
+class DecoderModel:
+    """The decoder that learns.
+
+    Attributes:
+        source: anything that `load_decoder` reads; `scratch` makes a new one of the controlled task's words.
+        scratch: shape of a new one.
+        dtype: of the computation; parameters are float32.
+        remat: a gradient computes activations again instead of keeping them; False is for tiny models.
+    """
+
+    source: str = "scratch"
+    scratch: ScratchShape = ScratchShape()
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: bool = True
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank changes of some projections, trained in place of all parameters and merged into them on saving.
+
+    Attributes:
+        rank: 0 trains all parameters.
+        projections: that are changed.
+    """
+
+    rank: int = 0
+    projections: tuple[Projection, ...] = ("query", "key", "value", "output")
+
+    def __post_init__(self) -> None:
+        check_fields(self, at_least={"rank": 0})
+        if self.rank and not self.projections:
+            raise UsageError("give at least one, or rank=0", field="projections")
+
+
+@dataclass(frozen=True)
+class StartConfig:
+    """Imitation of the controlled task's start examples before all else, so that rollouts find something.
+
+    Attributes:
+        examples: 0 leaves this phase out.
+        epochs: over them.
+        learning_rate: of Adam.
+    """
+
+    examples: int = 0
+    epochs: int = 8
+    learning_rate: float = 2e-3
+
+
+@dataclass(frozen=True)
+class ImitationConfig:
+    """Imitation of answers: SFT, and the imitation phases of STITCH.
+
+    Attributes:
+        epochs: over the examples of an imitation phase.
+        batch_rows: rows of an update.
+        width: tokens of a row, which several examples may share; None is the longest example's.
+        learning_rate: of Adam, constant.
+        traces: most traces that are asked for in the run; None is no limit. SFT asks for that many, of records in
+            random order, or for all.
+        only_unsolved: SFT asks for traces only where none of G answers of the policy is correct.
+        buffer: STITCH imitates when this many examples wait (T).
+        from_buffer: False: STITCH never imitates; the row "no imitation".
+        rehearse: what is imitated beside the buffer: `none`, `solved` (the policy's own correct answers) or `traces`
+            (all that were asked for so far).
+        rehearsal: examples that are rehearsed for each one in the buffer.
+    """
+
+    epochs: int = 1
+    batch_rows: int = 16
+    width: int | None = None
+    learning_rate: float = 7e-4
+    traces: int | None = None
+    only_unsolved: bool = False
+    buffer: int = 64
+    from_buffer: bool = True
+    rehearse: Literal["none", "solved", "traces"] = "none"
+    rehearsal: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            positive=("epochs", "batch_rows", "width", "buffer", "traces"),
+            within={"rehearsal": "[0, inf)", "learning_rate": "(0, inf)"},
+        )
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    """Rollouts and the updates on them: GRPO, and the steps of STITCH.
+
+    Attributes:
+        rollouts: most answers that are drawn in the phase, hinted ones included.
+        prompts: of a step.
+        group: answers to a prompt (G).
+        max_tokens: limit of an answer; one that is cut is not correct.
+        hint_tokens: limit of a hint; None: that of an answer.
+        temperature: of the draws. The ratio of the loss is taken at temperature 1.
+        mini_batches: updates of a step, each on a part of its groups.
+        parts: that the rows of an update are divided into, one in memory at a time.
+        learning_rate: of Adam, constant.
+        clip_low, clip_high: of the ratio.
+        kl_coef: weight of the KL term.
+        reference: of the KL term: the policy at the `start` of the phase, or after the latest `imitation` phase.
+        mean: over tokens: "sequence" (GRPO), "token" (DAPO) or "constant".
+        ddof, epsilon, scales: of the group normalisation (`losses.group_advantages`).
+        overlong: "keep" answers that were cut, or "mask" them: they count in their group and train no token (DAPO).
+        overlong_margin: tokens below the limit where DAPO's soft penalty begins; 0 is no penalty.
+        hints: STITCH asks again with a hint; False puts what is not solved into the imitation buffer at once.
+        imitate_hinted: a prompt solved with a hint also goes to the imitation buffer, with its answer and without hint.
+        rewards: weight of each reward by name, of `names.DECODER_REWARDS` or handed in; null is its default.
+        max_trace: tokens of a trace beyond which `format` and `length` count it as too long.
+        solved_by: the reward that says whether an answer is correct: where it is 1. It needs no weight.
+    """
+
+    rollouts: int = 16_128
+    prompts: int = 24
+    group: int = 8
+    max_tokens: int = 128
+    hint_tokens: int | None = None
+    temperature: float = 1.0
+    mini_batches: int = 1
+    parts: int = 1
+    learning_rate: float = 7e-4
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    kl_coef: float = 0.04
+    reference: Literal["start", "imitation"] = "start"
+    mean: Mean = "sequence"
+    ddof: int = 1
+    epsilon: float = 1e-6
+    scales: bool = True
+    overlong: Literal["keep", "mask"] = "keep"
+    overlong_margin: int = 0
+    hints: bool = True
+    imitate_hinted: bool = False
+    rewards: Mapping[str, float | None] = field(
+        default_factory=lambda: {"label_alignment": None, "length": None, "format": None}
+    )
+    max_trace: int = 128
+    solved_by: str = "exact_plan"
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            positive=("rollouts", "prompts", "group", "max_tokens", "mini_batches", "parts"),
+            within={"temperature": "(0, inf)", "learning_rate": "(0, inf)", "clip_low": "(0, 1)"},
+            at_least={"kl_coef": 0, "overlong_margin": 0, "ddof": 0, "epsilon": 0},
+        )
+        if self.group < 2:
+            raise UsageError("a group needs two answers to compare", field="group", value=self.group)
+        if self.prompts % self.mini_batches:
+            raise UsageError(f"{self.prompts} prompts cannot be divided evenly", field="mini_batches")
+
+
+@dataclass(frozen=True)
+class DecoderRun:
+    """A run of `qrag train sft|grpo|stitch`.
+
+    Attributes:
+        method: the last phase.
+        sft_first: an SFT phase before it ("SFT then GRPO").
+        seed: of everything that is drawn.
+        max_norm: gradients are scaled down to this norm.
+        score_every: updates between two scores on the evaluation records; None scores at the end only.
+        keep: checkpoints that stay.
+    """
+
+    method: DecoderMethod = "stitch"
+    sft_first: bool = False
+    seed: int = 0
+    model: DecoderModel = DecoderModel()
+    data: DecoderData = DecoderData()
+    start: StartConfig = StartConfig()
+    imitation: ImitationConfig = ImitationConfig()
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    lora: LoraConfig = LoraConfig()
+    max_norm: float = 1.0
+    mesh: DecoderMesh = DecoderMesh()
+    log_every: int = 10
+    save_every: int = 100
+    score_every: int | None = None
+    keep: int = 3
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, positive=("log_every", "save_every", "score_every", "keep"), within={"max_norm": "(0, inf)"})
+        if self.model.source == "scratch" and self.data.task != "controlled":
+            raise UsageError("a new decoder knows only the words of the controlled task: give model.source")
+        if self.start.examples and self.data.task != "controlled":
+            raise UsageError("only the controlled task has start examples", field="start.examples")
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The parts of the run, in order."""
+        start: tuple[Phase, ...] = ("start",) if self.start.examples else ()
+        first: tuple[Phase, ...] = ("sft",) if self.sft_first and self.method != "sft" else ()
+        return (*start, *first, self.method)

@@ -1,0 +1,183 @@
+"""Updates of a decoder: one pure function for imitation and for GRPO, jitted once, its state donated."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jax.sharding import Mesh
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from qrag_jax.models.decoder.config import DecoderConfig
+from qrag_jax.models.decoder.network import ComputeDtype, Params, token_logprobs
+from qrag_jax.models.decoder.rollout import Rollouts, generate_groups
+from qrag_jax.models.decoder.sharding import decoder_shardings
+from qrag_jax.train.decoder.lora import join_trained
+from qrag_jax.train.decoder.losses import grpo_loss, sft_loss
+from qrag_jax.train.trainer import jit_update
+
+
+@struct.dataclass
+class LearnerState:
+    """What updates change.
+
+    Attributes:
+        params: the parameters that are trained: all, or the low-rank ones (`lora.split_trained`).
+        opt_state: of Adam, one for imitation and reinforcement; new at the start of every phase of a run.
+        reference: `params` of the reference policy.
+    """
+
+    params: Any
+    opt_state: optax.OptState
+    reference: Any
+
+
+class Batch(NamedTuple):
+    """Rows to learn from; without advantages they are imitated.
+
+    Attributes:
+        tokens, segments: [rows, width], as in `packing.Rows`.
+        weights: [rows, width], `losses.token_weights`.
+        advantages: [rows].
+        old_logprobs: [rows, width], under the policy that drew them; None: that policy is the one before this update.
+    """
+
+    tokens: Any
+    segments: Any
+    weights: Any
+    advantages: Any = None
+    old_logprobs: Any = None
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """Everything that is compiled into the functions of a learner.
+
+    Attributes:
+        decoder: the model.
+        end_ids: tokens that end an answer.
+        max_tokens: limit of an answer.
+        parts: of a batch of drawn answers, one in memory at a time.
+    """
+
+    decoder: DecoderConfig
+    end_ids: tuple[int, ...]
+    dtype: ComputeDtype = "float32"
+    remat: bool = True
+    max_norm: float = 1.0
+    max_tokens: int = 128
+    temperature: float = 1.0
+    parts: int = 1
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    kl_coef: float = 0.04
+
+
+class Learner(NamedTuple):
+    """Jitted functions; each shape of their arrays compiles once, whatever the run.
+
+    Attributes:
+        init: trained parameters -> state.
+        restart: state -> state with a new optimiser, the reference being the policy of now.
+        renew: state -> state whose reference is the policy of now.
+        update: (state, other parameters, batch, learning rate) -> (state, metrics).
+        logprobs: (trained, other parameters, tokens, segments) -> log-probabilities.
+        draw, draw_greedy: (trained, other parameters, prompts, lengths, seeds) -> `Rollouts`; greedy without a seed.
+    """
+
+    init: Callable[[Any], LearnerState]
+    restart: Callable[[LearnerState], LearnerState]
+    renew: Callable[[LearnerState], LearnerState]
+    update: Callable[..., tuple[LearnerState, dict[str, Array]]]
+    logprobs: Callable[..., Array]
+    draw: Callable[..., Rollouts]
+    draw_greedy: Callable[..., Rollouts]
+
+
+@cache
+def make_learner(config: LearnerConfig, mesh: Mesh) -> Learner:
+    """The functions of a learner; equal configs share them, so that runs in one process compile once."""
+    optimiser = optax.chain(optax.clip_by_global_norm(config.max_norm), optax.scale_by_adam())
+    read = partial(token_logprobs, config=config.decoder, dtype=config.dtype, remat=config.remat)
+
+    def placed(state: LearnerState) -> LearnerState:
+        if mesh.size == 1:
+            return state
+        return jax.lax.with_sharding_constraint(state, decoder_shardings(mesh, config.decoder, state))
+
+    def init(params: Params) -> LearnerState:
+        own, reference = (jax.tree.map(jnp.copy, params) for _ in range(2))  # the update reuses their buffers
+        return placed(LearnerState(own, optimiser.init(own), reference))
+
+    def loss(params: Params, others: Params, reference: Params, batch: Batch) -> tuple[Array, dict[str, Array]]:
+        logprobs = read(join_trained(params, others), batch.tokens, batch.segments)
+        if batch.advantages is None:
+            value = sft_loss(logprobs, batch.weights)
+            return value, {"imitation": value}
+        known = logprobs if not config.kl_coef else read(join_trained(reference, others), batch.tokens, batch.segments)
+        old = logprobs if batch.old_logprobs is None else batch.old_logprobs
+        options = {"clip_low": config.clip_low, "clip_high": config.clip_high, "kl_coef": config.kl_coef}
+        value, metrics = grpo_loss(logprobs, old, known, batch.advantages, batch.weights, **options)
+        return value, metrics | {"loss": value}
+
+    def gradient(state: LearnerState, others: Params, batch: Batch) -> tuple[Params, dict[str, Array]]:
+        own = jax.grad(loss, has_aux=True)
+        if config.parts == 1 or batch.advantages is None:
+            return own(state.params, others, state.reference, batch)
+        parts = jax.tree.map(lambda x: x.reshape(config.parts, -1, *x.shape[1:]), batch)
+        one = lambda part: own(state.params, others, state.reference, part)  # noqa: E731
+
+        def add(total: Any, part: Batch) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, one(part)), None
+
+        shapes = jax.eval_shape(one, jax.tree.map(lambda x: x[0], parts))
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return jax.lax.scan(add, zeros, parts)[0]  # weights are known, so parts add up
+
+    def update(
+        state: LearnerState, others: Params, batch: Batch, rate: Float[Array, ""]
+    ) -> tuple[LearnerState, dict[str, Array]]:
+        slope, metrics = gradient(state, others, batch)
+        step, opt_state = optimiser.update(slope, state.opt_state, state.params)
+        params = jax.tree.map(lambda x, change: x - rate * change, state.params, step)
+        return placed(LearnerState(params, opt_state, state.reference)), metrics | {"gradient": optax.tree.norm(slope)}
+
+    def draw(params: Params, others: Params, *prompts: Array, temperature: float) -> Rollouts:
+        return generate_groups(
+            join_trained(params, others),
+            *prompts,
+            config=config.decoder,
+            max_tokens=config.max_tokens,
+            end_ids=config.end_ids,
+            temperature=temperature,
+            dtype=config.dtype,
+        )
+
+    restart = lambda state: init(state.params)  # noqa: E731
+    renew = lambda state: state.replace(reference=jax.tree.map(jnp.copy, state.params))  # noqa: E731
+    return Learner(
+        jax.jit(init),
+        jax.jit(restart),
+        jax.jit(renew),
+        jit_update(update),
+        jax.jit(lambda params, others, *rows: read(join_trained(params, others), *rows)),
+        jax.jit(partial(draw, temperature=config.temperature)),
+        jax.jit(partial(draw, temperature=0.0)),
+    )
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def answer_seeds(seed: ArrayLike, step: ArrayLike, salt: ArrayLike, rows: int, group: int) -> Array:
+    """A seed for every answer, uint32 [rows, group]: the run's key folded with the step, its kind of rollout, the row.
+
+    Args:
+        salt: 0 for vanilla rollouts, 1 for hinted ones, ...
+    """
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), step), salt)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(rows))
+    return jax.vmap(lambda own: jax.random.bits(own, (group,), jnp.uint32))(keys)

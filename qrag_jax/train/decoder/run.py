@@ -1,0 +1,264 @@
+"""A run of a decoder that learns: model and task are loaded, the trainer loops, the result is a model folder.
+
+RUN holds the decoder as an ordinary model folder (config, weights, tokenizer, chat template), `results.json`, the logs,
+and checkpoints that a run resumes from.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint, newest_valid_step, save_checkpoint
+from qrag_jax.config import config_from_dict, to_dict
+from qrag_jax.data.plan_tasks import accuracies
+from qrag_jax.files.whole_file import write_json
+from qrag_jax.measures.aggregate import ratio_interval
+from qrag_jax.models.decoder.config import DecoderConfig
+from qrag_jax.models.decoder.network import init_params
+from qrag_jax.models.decoder.sharding import decoder_shardings
+from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
+from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder, save_decoder
+from qrag_jax.search.levels.planner_runs import RECORD, planner_record
+from qrag_jax.sharding import make_mesh, to_host
+from qrag_jax.train.decoder.config import DecoderRun
+from qrag_jax.train.decoder.data import DecoderTask, Texts, load_task
+from qrag_jax.train.decoder.learner import Learner, LearnerConfig, LearnerState, make_learner
+from qrag_jax.train.decoder.lora import add_lora, join_trained, merge_lora, split_trained
+from qrag_jax.train.decoder.phases import RunState, Updates
+from qrag_jax.train.decoder.rewards import Reward
+from qrag_jax.train.decoder.roll import Actor, check_window
+from qrag_jax.train.decoder.stitch import Progress
+from qrag_jax.train.run_folder import check_same_config, open_log, open_runs, restore
+from qrag_jax.train.trainer import Hooks, Layout, Plan, Report, Trainer
+from qrag_jax.types import InputError, TextGenerator, UsageError, Watch
+
+_FREE_FIELDS = ("log_every", "save_every", "keep", "tensorboard", "mesh", "data.paths", "data.eval_paths")
+_PROGRESS = "progress.json"
+_MOST = 2**31 - 1  # updates; a run ends when its last phase is over
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Everything that a run is made of, before its first update.
+
+    Attributes:
+        tokenizer: of the decoder.
+        fingerprint: of the model that it starts from.
+        trained, others: its parameters, divided (`split_trained`).
+    """
+
+    config: DecoderRun
+    task: DecoderTask
+    decoder: DecoderConfig
+    tokenizer: DecoderTokenizer
+    fingerprint: str
+    trained: Any
+    others: Any
+    learner: Learner
+    actor: Actor
+    updates: Updates
+    mesh: Mesh
+
+
+def train_decoder(
+    config: DecoderRun,
+    out: Path,
+    watch: Watch,
+    *,
+    resume: bool = False,
+    generator: TextGenerator | None = None,
+    rewards: Mapping[str, Reward] | None = None,
+) -> dict[str, Any]:
+    """Trains a decoder into a run folder and returns the row of its result.
+
+    Args:
+        out: run folder; it must not hold a run, unless it is resumed.
+        resume: go on from the newest checkpoint, if there is one: every later update is the same, bit for bit.
+        generator: of rewards that ask a language model.
+        rewards: your own, by name; the config gives their weights.
+
+    Raises:
+        UsageError: the folder holds a run or is in use; prompts do not fit the decoder's window.
+        InputError: a damaged or unfit record, model or checkpoint; a loss that is not finite (its batch is saved).
+    """
+    if jax.process_count() > 1:
+        raise UsageError("decoders are trained by one process; use one machine with several devices")
+    start = _newest(out, watch) if resume else None
+    with open_runs([(out, start)]):
+        job = prepare(config, generator, rewards)
+        about = {"data_sha256": job.task.sha256, "model_sha256": job.fingerprint}
+        state = first_state(job, start, about)
+        facts = {"train": len(job.task.train), "eval": len(job.task.evaluation), **about}
+        first = state.progress.updates
+        with open_log(out, facts, first, config.tensorboard) as log:
+            begun = time.perf_counter()
+            hooks: Hooks[RunState, tuple[()]] = Hooks(
+                out,
+                log,
+                save=lambda state, batch: _save(job, out, state, about),
+                score=lambda state, done: _score(job, state),
+                save_bad_batch=lambda number, values, batch: _save_bad(job, out, number, values),
+            )
+            plan = Plan(_MOST, config.log_every, config.save_every, config.score_every or _MOST, first)
+            trainer = Trainer(
+                job.updates, lambda number: (), plan, [hooks], Layout(job.mesh), _report(job, watch),
+                ends=job.updates.is_done,
+            )  # fmt: skip
+            if not job.updates.is_done(state):
+                state, _ = trainer.run(state)
+        row = result_row(job, state, time.perf_counter() - begun)
+        save_decoder(out, LoadedDecoder(job.decoder, merged_params(job, state.learner), job.tokenizer, ""))
+        if job.task.names and config.data.controlled.documents == 1:
+            write_json(out / RECORD, planner_record(job.task.names, config.rollout.max_trace, job.task.template))
+        write_json(out / RESULTS, row)
+    return row
+
+
+def prepare(
+    config: DecoderRun, generator: TextGenerator | None = None, rewards: Mapping[str, Reward] | None = None
+) -> Job:
+    """Loads the task and the decoder, and makes the functions of the run."""
+    task, mesh = load_task(config), make_mesh(config.mesh)
+    own, rollout, key = config.model, config.rollout, jax.random.key(config.seed)
+    if own.source == "scratch":
+        assert task.tokenizer is not None  # the config refuses other tasks
+        tokenizer, fingerprint = task.tokenizer, "scratch"
+        shape = own.scratch
+        decoder = DecoderConfig(
+            "qwen3", tokenizer.vocab_size, shape.hidden_size, shape.intermediate_size, shape.num_layers,
+            shape.num_heads, shape.num_heads, shape.hidden_size // shape.num_heads, shape.max_positions,
+            tie_embeddings=True, qk_norm=True,
+        )  # fmt: skip
+        params = init_params(decoder, jax.random.fold_in(key, 0))
+    else:
+        loaded = load_decoder(own.source)
+        tokenizer, fingerprint, decoder = loaded.tokenizer, loaded.fingerprint, loaded.config
+        params = loaded.params
+    if config.lora.rank:
+        params = add_lora(params, config.lora.rank, config.lora.projections, jax.random.fold_in(key, 1))
+    params = jax.device_put(params, decoder_shardings(mesh, decoder, params))
+    trained, others = split_trained(params)
+    texts = Texts(tokenizer)
+    learner = make_learner(
+        LearnerConfig(
+            decoder, texts.end_ids, own.dtype, own.remat, config.max_norm, rollout.max_tokens, rollout.temperature,
+            rollout.parts, rollout.clip_low, rollout.clip_high, rollout.kl_coef,
+        ),
+        mesh,
+    )  # fmt: skip
+    actor = Actor(config, task, texts, learner, mesh, generator, rewards)
+    if config.method != "sft" or task.evaluation:
+        check_window(actor, decoder.max_positions, config.method == "stitch" and rollout.hints)
+    updates = Updates(config, task, texts, learner, actor, others, mesh)
+    return Job(config, task, decoder, tokenizer, fingerprint, trained, others, learner, actor, updates, mesh)
+
+
+def first_state(job: Job, start: Checkpoint | None, about: Mapping[str, str]) -> RunState:
+    """The state before the first update, or that of a checkpoint.
+
+    Raises:
+        InputError: the checkpoint is of another config, other data or another model.
+    """
+    if start is None:
+        return RunState(job.learner.init(job.trained), Progress())
+    check_same_config(start, to_dict(job.config), _FREE_FIELDS)
+    for name, what in (("data_sha256", "the records"), ("model_sha256", "the model to start from")):
+        if start.metadata.get(name) != about[name]:
+            raise InputError(
+                f"{what} changed since this checkpoint; give what the run was started with, or another run folder",
+                file=start.folder,
+            )
+    like = jax.eval_shape(job.learner.init, job.trained)
+    names = ("params", "opt_state", "reference")
+    shardings = decoder_shardings(job.mesh, job.decoder, like)
+    arrays = restore(
+        start, {name: getattr(like, name) for name in names}, {name: getattr(shardings, name) for name in names}
+    )
+    progress = config_from_dict(Progress, json.loads(start.files[_PROGRESS]), str(start.folder / _PROGRESS))
+    return RunState(LearnerState(**arrays), progress)
+
+
+def merged_params(job: Job, state: LearnerState) -> dict[str, Any]:
+    """All parameters of the decoder, on the host, without low-rank leaves."""
+    return merge_lora(to_host(join_trained(state.params, job.others), job.mesh))
+
+
+def result_row(job: Job, state: RunState, seconds: float) -> dict[str, Any]:
+    """The row of `results.json`: scores of greedy answers to the evaluation prompts, and what they cost.
+
+    `low` and `high` are a 95% bootstrap interval of `accuracy` over the prompts; `solve_none` is the share of prompts
+    of the last phase that no answer without a hint solved; `tokens` are those of drawn answers.
+    """
+    progress, own = state.progress, job.config
+    name = f"sft+{own.method}" if own.sft_first and own.method != "sft" else own.method
+    row: dict[str, Any] = {"method": name}
+    if job.task.evaluation:
+        correct, weights = _correct(job, state), np.array([one["weight"] for one in job.task.evaluation])
+        accuracy, macro = accuracies(job.task.evaluation, correct.tolist())
+        interval = ratio_interval(weights * correct, weights, seed=own.seed)
+        row |= {"accuracy": accuracy, "accuracy_macro": macro, "low": interval.low, "high": interval.high}
+    asked = progress.vanilla / own.rollout.group
+    counts = ("rollouts", "tokens", "imitation_steps", "flat_groups", "unrewarded", "untaught")
+    return row | {
+        "traces": len(progress.taught),
+        **{name: getattr(progress, name) for name in counts},
+        "in_buffer": len(progress.buffer),
+        "solve_none": progress.unsolved / asked if asked else None,
+        "updates": progress.updates,
+        "seconds": round(seconds, 1),
+        "seed": own.seed,
+    }
+
+
+def _correct(job: Job, state: RunState) -> np.ndarray:
+    return job.actor.evaluate((state.learner.params, job.others)).correct[:, 0].astype(float)
+
+
+def _score(job: Job, state: RunState) -> dict[str, float]:
+    if not job.task.evaluation:
+        return {}
+    accuracy, macro = accuracies(job.task.evaluation, _correct(job, state).tolist())
+    return {"accuracy": accuracy, "accuracy_macro": macro}
+
+
+def _save(job: Job, out: Path, state: RunState, about: Mapping[str, str]) -> None:
+    learner, progress = state
+    arrays = {"params": learner.params, "opt_state": learner.opt_state, "reference": learner.reference}
+    files = {_PROGRESS: json.dumps(to_dict(progress))}
+    save_checkpoint(out, progress.updates, arrays, to_dict(job.config), files, about, job.config.keep)
+
+
+def _save_bad(job: Job, out: Path, number: int, values: Mapping[str, float]) -> Path:
+    samples = next(samples for update, samples in job.updates.latest if update == number)
+    path = out / f"bad_batch_{number}.json"
+    metrics = {name: str(value) for name, value in values.items()}  # JSON has no NaN
+    write_json(path, {"update": number, "metrics": metrics, "samples": samples}, indent=1)
+    return path
+
+
+def _newest(out: Path, watch: Watch) -> Checkpoint | None:
+    step, skipped = newest_valid_step(out)
+    for fault in skipped:
+        watch.note(f"skipped a damaged checkpoint: {fault}")
+    if step is None:
+        watch.note(f"{out}: no checkpoint yet; starting with the first update")
+        return None
+    watch.note(f"{out}: continuing after update {step:,}")
+    return load_checkpoint(out, step=step, groups=())
+
+
+def _report(job: Job, watch: Watch) -> Report:
+    """Progress in rollouts, where the run draws any; else in updates."""
+
+    def report(stage: str, done: int, of: int, metrics: dict[str, float]) -> None:
+        watch.report(stage, done, max(done, min(of, done + 1)), metrics)
+
+    return report

@@ -1,0 +1,176 @@
+"""Runs of decoders on a tiny controlled task: results, folders, resuming, devices."""
+
+import json
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.config import load_config
+from qrag_jax.models.decoder.weights import load_decoder
+from qrag_jax.search.levels.planner_runs import read_planner
+from qrag_jax.sharding import DecoderMesh
+from qrag_jax.train.decoder import run as runs
+from qrag_jax.train.decoder.config import DecoderRun
+from qrag_jax.train.decoder.run import first_state, prepare, train_decoder
+from qrag_jax.types import NOBODY, InputError, UsageError
+
+TINY = """
+model: {scratch: {hidden_size: 16, intermediate_size: 24, num_layers: 2, num_heads: 2}, remat: false}
+data: {controlled: {kinds: 6, train_prompts: 20, repeats: 1}}
+start: {examples: 64, epochs: 3, learning_rate: 0.01}
+imitation: {batch_rows: 16, buffer: 4, traces: 30}
+rollout: {rollouts: 160, prompts: 8, group: 4, max_tokens: 24, hint_tokens: 24}
+log_every: 1
+save_every: 3
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    path = tmp_path_factory.mktemp("config") / "tiny.yaml"
+    path.write_text(TINY)
+    return lambda *overrides: load_config(DecoderRun, path, overrides)
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory):
+    """(folder, row) of a run of STITCH that nothing interrupted."""
+    out = tmp_path_factory.mktemp("decoder") / "stitch"
+    return out, train_decoder(tiny(), out, NOBODY)
+
+
+def arrays_of(folder):
+    saved = load_checkpoint(folder)
+    flat = jax.tree_util.tree_leaves_with_path(saved.arrays)
+    return {jax.tree_util.keystr(path): np.asarray(leaf).tobytes() for path, leaf in flat}, saved.files
+
+
+def lines_of(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()][1:]
+
+
+def test_a_run_is_a_model_folder_with_a_result(whole):
+    out, row = whole
+    assert json.loads((out / "results.json").read_text()) == row
+    contract = "method accuracy accuracy_macro low high rollouts traces imitation_steps tokens solve_none seconds seed"
+    assert set(contract.split()) <= set(row) and row["method"] == "stitch"
+    assert 0 <= row["low"] <= row["accuracy"] <= row["high"] <= 1
+    assert row["rollouts"] <= 160 and row["imitation_steps"] > 0 and 0 < row["traces"] <= 30
+    loaded = load_decoder(out)
+    assert loaded.tokenizer.chat_template and loaded.config.vocab_size == loaded.tokenizer.vocab_size
+    assert read_planner(out).levels[0] == "document"
+
+
+def test_every_phase_stands_in_the_log(whole):
+    lines = lines_of(whole[0])
+    assert "imitation" in lines[0] and lines[0]["imitation"] > lines[11]["imitation"]  # the start phase
+    steps = [line for line in lines if "solve_none" in line]
+    assert steps and all(line["reward"] >= 0 for line in steps)
+    assert any("imitation" in line for line in lines[13:])  # from the buffer
+    assert "accuracy" in lines[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["start", "rollouts", "imitation"])
+def test_a_run_that_is_lost_in_any_phase_ends_like_the_whole_one(tiny, whole, phase, tmp_path, monkeypatch):
+    lines = lines_of(whole[0])
+    in_phase = {
+        "start": lambda n: n == 5,
+        "rollouts": lambda n: "solve_none" in lines[n - 1] and n > 13,
+        "imitation": lambda n: "imitation" in lines[n - 1] and n > 13,
+    }[phase]
+    lost_at = next(n for n in range(1, len(lines) + 1) if in_phase(n))
+    update = runs.Updates.__call__
+
+    def lost(self, state, batch):
+        if state.progress.updates + 1 == lost_at:
+            raise RuntimeError("the machine is gone")
+        return update(self, state, batch)
+
+    config = tiny("save_every=1")
+    monkeypatch.setattr(runs.Updates, "__call__", lost)
+    with pytest.raises(RuntimeError, match="the machine is gone"):
+        train_decoder(config, tmp_path, NOBODY)
+    monkeypatch.setattr(runs.Updates, "__call__", update)
+    row = train_decoder(config, tmp_path, NOBODY, resume=True)
+    assert arrays_of(tmp_path) == arrays_of(whole[0])
+    assert row | {"seconds": 0} == whole[1] | {"seconds": 0}
+
+
+def test_other_data_are_refused(tiny, whole, monkeypatch):
+    other = tiny()
+    task = runs.load_task(other)
+    monkeypatch.setattr(runs, "load_task", lambda config: replace(task, sha256="0" * 64))
+    with pytest.raises(InputError, match="the records changed since this checkpoint; give what the run was started"):
+        train_decoder(other, whole[0], NOBODY, resume=True)
+
+
+def test_another_config_is_refused(tiny, whole):
+    with pytest.raises(InputError, match="rollout.kl_coef is 0.04 there and 0.0 here"):
+        train_decoder(tiny("rollout.kl_coef=0.0"), whole[0], NOBODY, resume=True)
+
+
+def test_a_prompt_that_fills_the_window_is_refused(tiny):
+    with pytest.raises(UsageError, match="the longest prompt has 40 tokens with its hint, .* window is 48: give"):
+        prepare(tiny("model.scratch.max_positions=48"))
+
+
+def test_nan_stops_the_run_and_keeps_its_batch(tiny, tmp_path):
+    with pytest.raises(InputError, match="not finite; the run stops.*bad_batch_2.json"):
+        train_decoder(tiny("start.learning_rate=1e38", "max_norm=1e30"), tmp_path, NOBODY)
+    assert json.loads((tmp_path / "bad_batch_2.json").read_text())["samples"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("method=grpo", "sft_first=true", "imitation.only_unsolved=true"),
+        ("method=grpo", "rollout.mini_batches=2", "rollout.parts=2", "rollout.overlong=mask", "rollout.mean=token"),
+        ("rollout.hints=false", "imitation.rehearse=solved", "imitation.epochs=2"),
+        ("rollout.imitate_hinted=true", "imitation.rehearse=traces", "rollout.reference=imitation"),
+        ("imitation.from_buffer=false", "lora.rank=2"),
+    ],
+)
+def test_the_rows_of_the_table(tiny, options):
+    job = prepare(tiny("start.epochs=1", "rollout.rollouts=64", *options))
+    state = first_state(job, None, {})
+    while not job.updates.is_done(state):
+        state, _ = job.updates(state, ())
+    row = runs.result_row(job, state, 0.0)
+    if "imitation.from_buffer=false" in options:
+        assert row["imitation_steps"] == 0 and row["in_buffer"] > 0
+        assert set(state.learner.params["layers"]) == {"query", "key", "value", "output"}
+    if "sft_first=true" in options:
+        assert row["method"] == "sft+grpo" and row["imitation_steps"] > 0 and row["traces"] > 0
+    assert 0 < row["rollouts"] <= 64
+
+
+@pytest.mark.slow
+def test_devices_do_not_matter(tiny):
+    losses = []
+    for mesh in (DecoderMesh(), DecoderMesh(8), DecoderMesh(4, 1, 2), DecoderMesh(2, 2, 2)):
+        job = prepare(replace(tiny("start.epochs=1"), mesh=mesh))
+        state, own = first_state(job, None, {}), []
+        while not job.updates.is_done(state) and len(own) < 12:
+            state, metrics = job.updates(state, ())
+            own.append([float(metrics[name]) for name in ("imitation", "loss") if name in metrics])
+        losses.append(own)
+    for other in losses[1:]:
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), losses[0], other)
+
+
+def test_rewards_are_functions_that_are_handed_in(tiny):
+    def short(prompts, completions, records):
+        is_short = [float(len(text) < 5) for text in completions]
+        return [None if one["kinds"] == [0] else value for one, value in zip(records, is_short, strict=True)]
+
+    config = tiny("start.examples=0", "method=grpo", "rollout.rewards={short: 2.0}", "rollout.solved_by=short")
+    job = prepare(config, rewards={"short": short})
+    groups = job.actor.roll((job.trained, job.others), range(8), 0, 0)
+    kinds = [job.task.train[number]["kinds"] for number in range(8)]
+    np.testing.assert_array_equal(groups.valid[:, 0], [kind != [0] for kind in kinds])
+    assert set(np.unique(groups.rewards)) <= {0.0, 2.0}
