@@ -1,14 +1,17 @@
 """The decoders against transformers on torch: tiny random models of every family and scaling, layer by layer."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.decoders import all_logits
 
-from qrag_jax.models.decoder.causal_lm import Decoder, all_logits, extend, init_cache
 from qrag_jax.models.decoder.config import DecoderConfig, RopeScaling
+from qrag_jax.models.decoder.network import token_logprobs
+from qrag_jax.models.decoder.rollout import generate_groups
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("quick_compilation")]
 
@@ -95,15 +98,19 @@ NAMES = {
 
 
 def our_params(model):
-    params = {}
+    params, layers = {}, {}
     for name, tensor in model.named_parameters():
         *before, module, leaf = name.split(".")
-        place = params.setdefault(f"layer_{before[2]}", {}) if "layers" in before else params
-        value = jnp.asarray(tensor.detach().numpy())
+        value = tensor.detach().numpy()
         if leaf == "weight":
             leaf = "embedding" if module == "embed_tokens" else "scale" if value.ndim == 1 else "kernel"
-        place.setdefault(NAMES[module], {})[leaf] = value.T if leaf == "kernel" else value
-    return params
+        value = value.T if leaf == "kernel" else value
+        if "layers" in before:
+            layers.setdefault(NAMES[module], {}).setdefault(leaf, []).append(value)
+        else:
+            params.setdefault(NAMES[module], {})[leaf] = jnp.asarray(value)
+    stacked = {name: {leaf: jnp.stack(values) for leaf, values in leaves.items()} for name, leaves in layers.items()}
+    return params | {"layers": stacked}
 
 
 @pytest.fixture(scope="module", params=list(MODELS))
@@ -129,80 +136,57 @@ def torch_inputs(tokens, pads):
 
 
 def test_every_layer_and_the_logits(tiny):
+    """The logits after the first layer, and after all; each layer alone shows a fault of its own."""
     import torch
 
     model, config, params = tiny
     tokens, pads = padded()
-    expected = []
-    for module in [model.model.embed_tokens, *model.model.layers]:
-        module.register_forward_hook(lambda _, __, made: expected.append(made.numpy()))
+    after = []
+    for module in model.model.layers:
+        module.register_forward_hook(lambda _, __, made: after.append(made))
     with torch.no_grad():
         logits = model(**torch_inputs(tokens, pads), use_cache=False).logits.numpy()
-
-    apply = jax.jit(
-        partial(
-            Decoder(config).apply,
-            method="everything",
-            rope_length=max(LENGTHS),
-            capture_intermediates=lambda _, method: method == "__call__",
-            mutable=["intermediates"],
-        )
-    )
-    found, captured = apply({"params": params}, tokens, pads)
-    captured = captured["intermediates"]
-    ours = [captured["embed"]["__call__"][0]]
-    ours += [captured[f"layer_{index}"]["__call__"][0][0] for index in range(config.num_layers)]
+        early = model.lm_head(model.model.norm(after[0])).numpy()
+    one = replace(config, num_layers=1), params | {"layers": jax.tree.map(lambda x: x[:1], params["layers"])}
     real = np.arange(tokens.shape[1]) >= np.asarray(pads)[:, None]
-    assert len(ours) == len(expected) == 3
-    for layer, (mine, theirs) in enumerate(zip([*ours, found], [*expected, logits], strict=True)):
-        np.testing.assert_allclose(np.asarray(mine)[real], theirs[real], atol=2e-5, rtol=2e-5, err_msg=f"layer {layer}")
+    for (own, weights), expected in ((one, early), ((config, params), logits)):
+        found = all_logits(own, weights, tokens, pads, rope_length=max(LENGTHS))
+        np.testing.assert_allclose(np.asarray(found)[real], expected[real], atol=2e-5, rtol=2e-5)
 
 
-# Of every family one, and the scaling that hangs on the length of the text; the others: `test_greedy_continuation`.
-@pytest.mark.parametrize("tiny", ["llama, one kv head", "qwen2", "qwen3, yarn", "dynamic"], indirect=True)
-@pytest.mark.parametrize("sizes", [(40,), (13, 1, 20, 6)])
-def test_prompts_read_in_chunks(tiny, sizes):
-    """In one piece and in chunks: the logits that transformers has in one piece."""
+def test_log_probabilities_of_packed_texts(tiny):
+    """A row for the learner holds all texts, as many as transformers has rows."""
     import torch
 
     model, config, params = tiny
     tokens, pads = padded()
+    if config.rope_scaling.kind == "dynamic":  # beyond that length stretched by the text there, by the window here
+        pads = jnp.maximum(pads, tokens.shape[1] + 1 - ORIGINAL)
     with torch.no_grad():
-        expected = model(**torch_inputs(tokens, pads), use_cache=False).logits.numpy()
-    run = jax.jit(extend, static_argnums=0, static_argnames="rope_length", donate_argnums=4)
-    cache, start = init_cache(config, len(tokens), 48), 0
-    for size in sizes:
-        piece = tokens[:, start : start + size]
-        logits, cache = run(config, params, piece, pads, cache, jnp.int32(start), rope_length=max(LENGTHS))
-        start += size
-        real = np.asarray(pads) < start
-        np.testing.assert_allclose(logits[real], expected[real, start - 1], atol=2e-5, rtol=2e-5)
+        logprobs = torch.log_softmax(model(**torch_inputs(tokens, pads), use_cache=False).logits, -1).numpy()
+    texts = [np.asarray(row[pad:]) for row, pad in zip(tokens, np.asarray(pads), strict=True)]
+    expected = [np.r_[0, own[np.arange(pad, own.shape[0] - 1), text[1:]]]
+                for own, pad, text in zip(logprobs, np.asarray(pads), texts, strict=True)]  # fmt: skip
+    row = jnp.asarray(np.concatenate([*texts, [0, 0]])[None], jnp.int32)
+    segments = jnp.asarray(np.repeat([*range(1, 1 + len(texts)), 0], [*map(len, texts), 2])[None], jnp.int32)
+    found = token_logprobs(params, row, segments, config=config)
+    np.testing.assert_allclose(found[0], np.concatenate([*expected, [0, 0]]), atol=1e-4)
+    half = token_logprobs(params, row, segments, config=config, dtype="bfloat16")
+    assert np.isfinite(half).all() and np.abs(half - found).mean() < 0.05
 
 
 def test_greedy_continuation(tiny):
-    """The logits of the prompt, and the tokens that follow it."""
-    import torch
-
+    """The tokens that follow a prompt, of rows of unequal length."""
     model, config, params = tiny
     if config.rope_scaling.kind == "dynamic":
         pytest.skip("transformers rotates later tokens by other frequencies than those it has cached")
     tokens, pads = padded()
     inputs = torch_inputs(tokens, pads)
     del inputs["position_ids"]
-    with torch.no_grad():
-        prompt = model(**torch_inputs(tokens, pads), use_cache=False).logits[:, -1].numpy()
-        expected = model.generate(**inputs, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=0)
-    run = jax.jit(extend, static_argnums=0, donate_argnums=4)
-    cache, start, new = init_cache(config, len(tokens), 64), 0, tokens
-    found = []
-    for _ in range(12):
-        logits, cache = run(config, params, new, pads, cache, jnp.int32(start))
-        if start == 0:
-            np.testing.assert_allclose(logits, prompt, atol=2e-5, rtol=2e-5)
-        start += new.shape[1]
-        new = jnp.argmax(logits, axis=-1).astype(jnp.int32)[:, None]
-        found.append(new)
-    np.testing.assert_array_equal(np.concatenate(found, axis=1), expected[:, tokens.shape[1] :].numpy())
+    expected = model.generate(**inputs, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=0)
+    draw = jax.jit(partial(generate_groups, config=config, max_tokens=12, end_ids=(), temperature=0.0))
+    found = draw(params, tokens, tokens.shape[1] - pads, jnp.zeros((len(LENGTHS), 1), jnp.uint32))
+    np.testing.assert_array_equal(found.tokens[:, 0], expected[:, tokens.shape[1] :].numpy())
 
 
 def test_dynamic_scaling_within_the_original_length():
@@ -214,5 +198,4 @@ def test_dynamic_scaling_within_the_original_length():
     tokens, pads = padded()[0][:, :ORIGINAL], jnp.zeros(len(LENGTHS), jnp.int32)
     with torch.no_grad():
         expected = model(**torch_inputs(tokens, pads), use_cache=False).logits.numpy()
-    found = jax.jit(all_logits, static_argnums=0)(config, params, tokens, pads)
-    np.testing.assert_allclose(found, expected, atol=2e-5, rtol=2e-5)
+    np.testing.assert_allclose(all_logits(config, params, tokens, pads), expected, atol=2e-5, rtol=2e-5)

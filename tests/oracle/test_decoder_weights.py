@@ -1,19 +1,21 @@
 """Decoders from and to disk against transformers on torch: folders both ways, GGUF files, SmolLM2 and its tokenizer."""
 
 import importlib.util
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.decoders import SCALINGS, decoder_config, random_decoder_params
+from support.decoders import SCALINGS, all_logits, decoder_config, random_decoder_params
 from support.gguf_files import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
 from support.tiers import HAS_SMOLLM2
 
-from qrag_jax.models.decoder.causal_lm import all_logits, extend, init_cache
+from qrag_jax.models.decoder.network import token_logprobs
+from qrag_jax.models.decoder.rollout import generate_groups
 from qrag_jax.models.decoder.sources import find_decoder
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
-from qrag_jax.models.decoder.weights import load_decoder, save_decoder
+from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder, save_decoder
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("quick_compilation")]
 
@@ -57,15 +59,13 @@ TEXTS = [
     "x" * 100, "½ ² Ⅷ ٣",
 ]  # fmt: skip
 
-ALL_LOGITS = jax.jit(all_logits, static_argnums=0)
-
 
 def assert_same_logits(torch_model, loaded, rows=ROWS):
     import torch
 
     with torch.no_grad():
         expected = torch_model(torch.tensor(rows)).logits.numpy()
-    found = ALL_LOGITS(loaded.config, loaded.params, jnp.asarray(rows), jnp.zeros(len(rows), jnp.int32))
+    found = all_logits(loaded.config, loaded.params, rows, [0] * len(rows))
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -96,7 +96,8 @@ def test_what_we_save_is_loaded_by_transformers(tmp_path, name, shard_bytes):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     config = OURS[name]
-    save_decoder(tmp_path, config, random_decoder_params(config), TOKENIZER, max_shard_bytes=shard_bytes)
+    saved = LoadedDecoder(config, random_decoder_params(config), TOKENIZER, "")
+    save_decoder(tmp_path, saved, max_shard_bytes=shard_bytes)
     assert (tmp_path / "model.safetensors").is_file() == (shard_bytes > 20_000)
     model, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values())
@@ -128,24 +129,10 @@ def smollm2(tmp_path_factory):
     if not HAS_SMOLLM2:
         pytest.skip("embedded SmolLM2 is not installed")
     loaded = load_decoder("smollm2")
-    return save_decoder(tmp_path_factory.mktemp("smollm2"), loaded.config, loaded.params, loaded.tokenizer), loaded
+    return save_decoder(tmp_path_factory.mktemp("smollm2"), loaded), loaded
 
 
-def greedy(loaded, tokens, pads, num_tokens):
-    """(logits, tokens) of what follows the padded rows."""
-    step = jax.jit(extend, static_argnums=0, donate_argnums=4)
-    cache, start, fresh = init_cache(loaded.config, len(tokens), tokens.shape[1] + num_tokens), 0, tokens
-    found = []
-    for _ in range(num_tokens):
-        logits, cache = step(loaded.config, loaded.params, fresh, pads, cache, jnp.int32(start))
-        start += fresh.shape[1]
-        fresh = jnp.argmax(logits, axis=-1).astype(jnp.int32)[:, None]
-        found.append((np.asarray(logits), np.asarray(fresh[:, 0])))
-    logits, texts = map(np.array, zip(*found, strict=True))
-    return logits.swapaxes(0, 1), texts.T.tolist()
-
-
-def test_smollm2_has_the_logits_and_the_greedy_text_of_torch(smollm2):
+def test_smollm2_has_the_logprobs_and_the_greedy_text_of_torch(smollm2):
     """Prompts together, padded on the left, against each alone: every token that follows."""
     import torch
     from transformers import LlamaForCausalLM
@@ -155,17 +142,23 @@ def test_smollm2_has_the_logits_and_the_greedy_text_of_torch(smollm2):
     rows = [loaded.tokenizer.encode(prompt, special=True) for prompt in PROMPTS]
     longest = max(map(len, rows))
     tokens = jnp.asarray([[0] * (longest - len(row)) + row for row in rows], jnp.int32)
-    pads = jnp.asarray([longest - len(row) for row in rows], jnp.int32)
-    for prompt, ids, logits, mine in zip(PROMPTS, rows, *greedy(loaded, tokens, pads, 16), strict=True):
+    lengths = jnp.asarray([len(row) for row in rows], jnp.int32)
+    fixed = {"config": loaded.config, "max_tokens": 16, "end_ids": (), "temperature": 0.0}
+    drawn = jax.jit(partial(generate_groups, **fixed))(loaded.params, tokens, lengths, jnp.zeros((3, 1), jnp.uint32))
+    for place, (prompt, ids) in enumerate(zip(PROMPTS, rows, strict=True)):
         told = model.generate(
             torch.tensor([ids]), max_new_tokens=16, min_new_tokens=16, do_sample=False, eos_token_id=None,
             return_dict_in_generate=True, output_logits=True,
         )  # fmt: skip
-        answer = told.sequences[0, len(ids) :].tolist()
-        difference = float(abs(logits - torch.cat(told.logits).numpy()).max())
-        print(f"\n{prompt!r}: {len(ids)} tokens, max |logit difference| {difference:.1e}")
+        answer, mine = told.sequences[0, len(ids) :].tolist(), drawn.tokens[place, 0].tolist()
+        theirs = torch.log_softmax(torch.cat(told.logits), -1).numpy()[np.arange(16), answer]
+        difference = float(abs(drawn.logprobs[place, 0] - theirs).max())
+        print(f"\n{prompt!r}: {len(ids)} tokens, max |logprob difference| {difference:.1e}")
         print(f"  torch: {loaded.tokenizer.decode(answer)!r}\n  ours:  {loaded.tokenizer.decode(mine)!r}")
         assert difference <= 1e-3 and mine == answer
+        text = jnp.asarray([[*ids, *mine]], jnp.int32)
+        again = token_logprobs(loaded.params, text, jnp.ones_like(text), config=loaded.config)
+        np.testing.assert_allclose(again[0, len(ids) :], drawn.logprobs[place, 0], atol=1e-4)
 
 
 def test_smollm2_tokenizer_is_that_of_transformers(smollm2):
