@@ -112,24 +112,29 @@ def scored(method: str, documents: Sequence[HeadedDocument], found: Sequence[Seq
     }
 
 
+def methods_table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The Markdown of rows of `scored`; those of a model tell in `took` what it cost."""
+    table: list[tuple[str, ...]] = [
+        ("method", "F1 level 1", "level 2", "any", "Pk", "found", "kept", "dropped", "s", "read", "written")
+    ]
+    for row in rows:
+        cost = ("", "", "", "", "")
+        if took := row.get("took"):
+            dropped = ", ".join(f"{number} {reason}" for reason, number in took["dropped"].items()) or "0"
+            per = [f"{took[name]:.0f}" for name in ("tokens_read_a_document", "tokens_written_a_document")]
+            seconds = took["seconds_a_document"]
+            cost = (str(took["rows_kept"]), dropped, "" if seconds is None else f"{seconds:.1f}", *per)
+        scores = share(row["f1_l1"]), share(row["f1_l2"]), interval(row["f1_any"]), share(row["pk"])
+        table.append((row["method"], *scores, str(row["found"]), *cost))
+    return align(table, (False, *[True] * 10), markdown=True)
+
+
 def format_report(result: dict[str, Any]) -> str:
     lines = ["# Sections that a language model finds", "", f"`{result['command']}`", "", *about_lines(result["about"])]
     for key, rows in result["tables"].items():
-        table: list[tuple[str, ...]] = [
-            ("method", "F1 level 1", "level 2", "any", "Pk", "found", "kept", "dropped", "s", "read", "written")
-        ]
-        for row in rows:
-            cost = ("", "", "", "", "")
-            if took := row.get("took"):
-                dropped = ", ".join(f"{number} {reason}" for reason, number in took["dropped"].items()) or "0"
-                per = [f"{took[name]:.0f}" for name in ("tokens_read_a_document", "tokens_written_a_document")]
-                seconds = took["seconds_a_document"]
-                cost = (str(took["rows_kept"]), dropped, "" if seconds is None else f"{seconds:.1f}", *per)
-            scores = share(row["f1_l1"]), share(row["f1_l2"]), interval(row["f1_any"]), share(row["pk"])
-            table.append((row["method"], *scores, str(row["found"]), *cost))
         number = f"{result['documents'][key]} documents drawn with seed {SEED}"
         about_it = f"{number}, {rows[0]['right']} points; s, read and written: a document"
-        lines += [f"## {key}", "", about_it, "", *align(table, (False, *[True] * 10), markdown=True), ""]
+        lines += [f"## {key}", "", about_it, "", *methods_table(rows), ""]
     return "\n".join(lines)
 
 

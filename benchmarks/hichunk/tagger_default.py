@@ -28,10 +28,10 @@ LEFT_OUT = 3  # one article of so many
 VIEWS: tuple[View, ...] = ("removed", "plain")
 
 
-def training_documents(data: Path) -> list[HeadedDocument]:
-    articles = read_headed(f"wikitext2:{data / 'wikitext2'}")
-    papers = read_headed(f"scisumm:{data / 'scisumm' / 'other_papers.jsonl.gz'}")
-    return [*(one for number, one in enumerate(articles) if number % LEFT_OUT), *papers]
+def training_documents(data: Path, view: View = "removed") -> dict[str, list[HeadedDocument]]:
+    articles = read_headed(f"wikitext2:{data / 'wikitext2'}", view)
+    papers = read_headed(f"scisumm:{data / 'scisumm' / 'other_papers.jsonl.gz'}", view)
+    return {"articles": [one for number, one in enumerate(articles) if number % LEFT_OUT], "papers": papers}
 
 
 def unseen_documents(data: Path, view: View) -> dict[str, list[HeadedDocument]]:
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FILE, help="file to write (default: that of the package)")
     parser.add_argument("--vectors", type=Path, metavar="FILE.npz", help="keep sentence vectors there, and take them")
     args = parser.parse_args()
-    documents = training_documents(args.data)
+    documents = [one for own in training_documents(args.data).values() for one in own]
     unseen = {view: unseen_documents(args.data, view) for view in VIEWS}
     everything = [*documents, *(one for domains in unseen.values() for own in domains.values() for one in own)]
     embedder = minilm()

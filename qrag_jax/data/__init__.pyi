@@ -1,6 +1,8 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
 from .corpora.file_questions import read_files as read_files
+from .corpora.headed_documents import HeadedDocument as HeadedDocument
+from .corpora.headed_documents import read_headed as read_headed
 from .corpora.study_task import StudyQuestion as StudyQuestion
 from .corpora.study_task import StudyTask as StudyTask
 from .plan_tasks import PlanTask as PlanTask

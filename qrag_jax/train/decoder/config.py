@@ -110,7 +110,9 @@ class ImitationConfig:
         epochs: over the examples of an imitation phase.
         batch_rows: rows of an update.
         width: tokens of a row, which several examples may share; None is the longest example's.
-        learning_rate: of Adam, constant.
+        learning_rate: of Adam, after the warm-up.
+        warmup: share of an imitation phase in which the learning rate rises from 0.
+        final_rate: share of the learning rate at the end of a phase, to which it falls as a cosine; 1 is constant.
         traces: most traces that are asked for in the run; None is no limit. SFT asks for that many, of records in
             random order, or for all.
         only_unsolved: SFT asks for traces only where none of G answers of the policy is correct.
@@ -125,6 +127,8 @@ class ImitationConfig:
     batch_rows: int = 16
     width: int | None = None
     learning_rate: float = 7e-4
+    warmup: float = 0.0
+    final_rate: float = 1.0
     traces: int | None = None
     only_unsolved: bool = False
     buffer: int = 64
@@ -136,8 +140,10 @@ class ImitationConfig:
         check_fields(
             self,
             positive=("epochs", "batch_rows", "width", "buffer", "traces"),
-            within={"rehearsal": "[0, inf)", "learning_rate": "(0, inf)"},
-        )
+            within={
+                "rehearsal": "[0, inf)", "learning_rate": "(0, inf)", "warmup": "[0, 1)", "final_rate": "[0, 1]",
+            },
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

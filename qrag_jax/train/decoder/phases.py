@@ -18,6 +18,7 @@ from qrag_jax.train.decoder.losses import token_weights
 from qrag_jax.train.decoder.packing import fill_rows, pack_rows
 from qrag_jax.train.decoder.roll import HINTED, PROBE, VANILLA, Actor, Groups, grpo_batches
 from qrag_jax.train.decoder.stitch import Example, Progress, begin_imitation, hint_of, rehearsed
+from qrag_jax.train.optimise import ScheduleConfig, make_schedule
 from qrag_jax.types import InputError
 
 _ROUND = 8
@@ -167,8 +168,11 @@ class Updates:
         """One update of the imitation phase."""
         learner, progress = state
         kind, own = self.phase(progress), self.config.imitation
-        rate = self.config.start.learning_rate if kind == "start" else own.learning_rate
         rows, width = self._schedule(progress, kind)
+        rate = self.config.start.learning_rate
+        if kind != "start":
+            shape = ScheduleConfig(own.learning_rate, own.final_rate * own.learning_rate, "cosine", own.warmup)
+            rate = float(make_schedule(shape, -(-len(rows) // own.batch_rows))(progress.position))
         first = progress.position * own.batch_rows
         pairs = [[self._pair(progress.queue[n], kind) for n in row] for row in rows[first : first + own.batch_rows]]
         filled = fill_rows(pairs, own.batch_rows, width)

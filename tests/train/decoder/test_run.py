@@ -100,6 +100,18 @@ def test_a_run_that_is_lost_in_any_phase_ends_like_the_whole_one(tiny, whole, ph
     assert row | {"seconds": 0} == whole[1] | {"seconds": 0}
 
 
+def test_the_learning_rate_of_imitation_rises_and_falls(tiny, monkeypatch):
+    shape = ("learning_rate=0.1", "warmup=0.5", "final_rate=0.2", "batch_rows=1", "traces=1", "epochs=4")
+    job = prepare(tiny("method=sft", "start.examples=0", *(f"imitation.{one}" for one in shape)))
+    rates = []
+    monkeypatch.setattr(job.updates, "_update", lambda learner, batch, rate: (learner, rates.append(rate) or {}))
+    state = first_state(job, None, {})
+    while not job.updates.is_done(state):
+        state, _ = job.updates(state, ())
+    # Half of four updates rise to 0.1, then the cosine from 0.1 to 0.02: at its beginning, and at its middle.
+    np.testing.assert_allclose(rates, [0.05, 0.1, 0.1, 0.06], rtol=1e-6)
+
+
 def test_other_data_are_refused(tiny, whole, monkeypatch):
     other = tiny()
     task = runs.load_task(other)
