@@ -64,7 +64,7 @@ def decoder_config(request: DecoderRequest, method: DecoderMethod) -> DecoderRun
 
 def _format(row: Mapping[str, Any]) -> str:
     lines = [f"trained: {row['run']} by {row['method']}, {row['updates']:,} updates, {row['seconds']:,.0f} s"]
-    if "accuracy" in row:
+    if row["accuracy"] is not None:
         interval = f"{share(row['accuracy'])} [{share(row['low'])}, {share(row['high'])}]"
         lines.append(
             f"held out: {interval} of the answers correct, {share(row['accuracy_macro'])} as a mean over kinds"

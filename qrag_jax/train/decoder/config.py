@@ -1,4 +1,4 @@
-"""Config of a decoder that learns: data, model, imitation, rewards, rollouts."""
+"""Config of a decoder that learns; docs/how_to/train_decoders.md has a line for each field."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,14 +19,9 @@ class DecoderData:
     """What a decoder learns from and is scored on.
 
     Attributes:
-        task: `controlled` (`data/plan_tasks.py`, made from `controlled` and `seed`) or `jsonl`.
-        paths: of task jsonl: JSON Lines files of planning records (`messages`, `answer`, `label`) or chats whose last
-            message is the answer.
-        eval_paths: likewise, for scores; () scores nothing.
-        controlled: the controlled task.
+        paths, eval_paths: of task jsonl: files of planning records, or of chats whose last message is the answer.
         seed: of the controlled task; None: that of the run.
-        levels: names of the levels that the records of task jsonl plan with, the coarsest first: RUN becomes a planner,
-            for prompts of the built-in template `plan_levels`. () for other decoders.
+        levels: names of the levels that records of task jsonl plan with, the coarsest first: RUN becomes a planner.
     """
 
     task: Literal["controlled", "jsonl"] = "controlled"
@@ -46,7 +41,7 @@ class ScratchShape:
     """Shape of a new decoder; the task has its vocabulary."""
 
     hidden_size: int = 64
-    intermediate_size: int = 160
+    intermediate_size: int = 128
     num_layers: int = 2
     num_heads: int = 4
     max_positions: int = 128
@@ -54,14 +49,7 @@ class ScratchShape:
 
 @dataclass(frozen=True)
 class DecoderModel:
-    """The decoder that learns.
-
-    Attributes:
-        source: anything that `load_decoder` reads; `scratch` makes a new one of the controlled task's words.
-        scratch: shape of a new one.
-        dtype: of the computation; parameters are float32.
-        remat: a gradient computes activations again instead of keeping them; False is for tiny models.
-    """
+    """The decoder that learns: `scratch`, or a source that `load_decoder` reads; parameters are float32."""
 
     source: str = "scratch"
     scratch: ScratchShape = ScratchShape()
@@ -71,12 +59,7 @@ class DecoderModel:
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """Low-rank changes of some projections, trained in place of all parameters and merged into them on saving.
-
-    Attributes:
-        rank: 0 trains all parameters.
-        projections: that are changed.
-    """
+    """Low-rank changes of some projections, trained in place of all parameters; rank 0 trains all."""
 
     rank: int = 0
     projections: tuple[Projection, ...] = ("query", "key", "value", "output")
@@ -89,13 +72,7 @@ class LoraConfig:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """Imitation of the controlled task's start examples before all else, so that rollouts find something.
-
-    Attributes:
-        examples: 0 leaves this phase out.
-        epochs: over them.
-        learning_rate: of Adam.
-    """
+    """Imitation of the controlled task's start examples before all else; 0 examples leave it out."""
 
     examples: int = 0
     epochs: int = 8
@@ -107,19 +84,13 @@ class ImitationConfig:
     """Imitation of answers: SFT, and the imitation phases of STITCH.
 
     Attributes:
-        epochs: over the examples of an imitation phase.
-        batch_rows: rows of an update.
         width: tokens of a row, which several examples may share; None is the longest example's.
         learning_rate: of Adam, after the warm-up.
         warmup: share of an imitation phase in which the learning rate rises from 0.
         final_rate: share of the learning rate at the end of a phase, to which it falls as a cosine; 1 is constant.
-        traces: most traces that are asked for in the run; None is no limit. SFT asks for that many, of records in
-            random order, or for all.
+        traces: most traces that are asked for in the run; None is no limit.
         only_unsolved: SFT asks for traces only where none of G answers of the policy is correct.
-        buffer: STITCH imitates when this many examples wait (T).
-        from_buffer: False: STITCH never imitates; the row "no imitation".
-        rehearse: what is imitated beside the buffer: `none`, `solved` (the policy's own correct answers) or `traces`
-            (all that were asked for so far).
+        buffer: STITCH imitates when this many examples wait (T); never, unless `from_buffer`.
         rehearsal: examples that are rehearsed for each one in the buffer.
     """
 
@@ -137,13 +108,8 @@ class ImitationConfig:
     rehearsal: float = 1.0
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            positive=("epochs", "batch_rows", "width", "buffer", "traces"),
-            within={
-                "rehearsal": "[0, inf)", "learning_rate": "(0, inf)", "warmup": "[0, 1)", "final_rate": "[0, 1]",
-            },
-        )  # fmt: skip
+        within = {"rehearsal": "[0, inf)", "learning_rate": "(0, inf)", "warmup": "[0, 1)", "final_rate": "[0, 1]"}
+        check_fields(self, positive=("epochs", "batch_rows", "width", "buffer", "traces"), within=within)
 
 
 @dataclass(frozen=True)
@@ -151,27 +117,18 @@ class RolloutConfig:
     """Rollouts and the updates on them: GRPO, and the steps of STITCH.
 
     Attributes:
-        rollouts: most answers that are drawn in the phase, hinted ones included.
-        prompts: of a step.
-        group: answers to a prompt (G).
-        max_tokens: limit of an answer; one that is cut is not correct.
-        hint_tokens: limit of a hint; None: that of an answer.
-        temperature: of the draws. The ratio of the loss is taken at temperature 1.
+        rollouts: most answers that are drawn in the run, hinted ones included.
+        prompts, group: of a step; answers to a prompt (G).
+        max_tokens, hint_tokens: limits of an answer and of a hint; None: the hint's is that of an answer.
+        temperature: of the draws; the ratio of the loss is taken at temperature 1.
         mini_batches: updates of a step, each on a part of its groups.
         parts: that the rows of an update are divided into, one in memory at a time.
-        learning_rate: of Adam, constant.
-        clip_low, clip_high: of the ratio.
-        kl_coef: weight of the KL term.
-        reference: of the KL term: the policy at the `start` of the phase, or after the latest `imitation` phase.
-        mean: over tokens: "sequence" (GRPO), "token" (DAPO) or "constant".
-        ddof, epsilon, scales: of the group normalisation (`losses.group_advantages`).
-        overlong: "keep" answers that were cut, or "mask" them: they count in their group and train no token (DAPO).
-        overlong_margin: tokens below the limit where DAPO's soft penalty begins; 0 is no penalty.
-        hints: STITCH asks again with a hint; False puts what is not solved into the imitation buffer at once.
-        imitate_hinted: a prompt solved with a hint also goes to the imitation buffer, with its answer and without hint.
-        rewards: weight of each reward by name, of `names.DECODER_REWARDS` or handed in; null is its default.
+        ddof, epsilon, scales: `losses.group_advantages`.
+        overlong: "mask": answers that were cut count in their group and train no token.
+        overlong_margin: `losses.soft_overlong`.
+        rewards: weights by name, of `names.DECODER_REWARDS` or handed in; null is the default.
         max_trace: tokens of a trace beyond which `format` and `length` count it as too long.
-        solved_by: the reward that says whether an answer is correct: where it is 1. It needs no weight.
+        solved_by: the reward that is 1 for correct answers; it needs no weight.
     """
 
     rollouts: int = 16_128
@@ -204,14 +161,14 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         check_fields(
             self,
-            positive=("rollouts", "prompts", "group", "max_tokens", "mini_batches", "parts"),
+            positive=("rollouts", "prompts", "max_tokens", "mini_batches", "parts"),
             within={"temperature": "(0, inf)", "learning_rate": "(0, inf)", "clip_low": "(0, 1)"},
-            at_least={"kl_coef": 0, "overlong_margin": 0, "ddof": 0, "epsilon": 0},
+            at_least={"group": 2, "kl_coef": 0, "clip_high": 0, "overlong_margin": 0, "ddof": 0, "epsilon": 0},
         )
-        if self.group < 2:
-            raise UsageError("a group needs two answers to compare", field="group", value=self.group)
         if self.prompts % self.mini_batches:
             raise UsageError(f"{self.prompts} prompts cannot be divided evenly", field="mini_batches")
+        if self.prompts // self.mini_batches * self.group % self.parts:
+            raise UsageError("the rows of an update cannot be divided evenly", field="parts", value=self.parts)
 
 
 @dataclass(frozen=True)
@@ -219,9 +176,7 @@ class DecoderRun:
     """A run of `qrag train sft|grpo|stitch`.
 
     Attributes:
-        method: the last phase.
-        sft_first: an SFT phase before it ("SFT then GRPO").
-        seed: of everything that is drawn.
+        method: the last phase; `sft_first` puts an SFT phase before it.
         max_norm: gradients are scaled down to this norm.
         score_every: updates between two scores on the evaluation records; None scores at the end only.
         keep: checkpoints that stay.
@@ -245,7 +200,8 @@ class DecoderRun:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        check_fields(self, positive=("log_every", "save_every", "score_every", "keep"), within={"max_norm": "(0, inf)"})
+        positive = ("log_every", "save_every", "score_every", "keep")
+        check_fields(self, positive=positive, within={"max_norm": "(0, inf)", "seed": f"[0, {2**31})"})
         if self.model.source == "scratch" and self.data.task != "controlled":
             raise UsageError("a new decoder knows only the words of the controlled task: give model.source")
         if self.start.examples and self.data.task != "controlled":

@@ -82,17 +82,13 @@ class Learner(NamedTuple):
     """Jitted functions; each shape of their arrays compiles once, whatever the run.
 
     Attributes:
-        init: trained parameters -> state.
-        restart: state -> state with a new optimiser, the reference being the policy of now.
-        renew: state -> state whose reference is the policy of now.
+        init: trained parameters -> state with a new optimiser, the reference being these parameters.
         update: (state, other parameters, batch, learning rate) -> (state, metrics).
         logprobs: (trained, other parameters, tokens, segments) -> log-probabilities.
         draw, draw_greedy: (trained, other parameters, prompts, lengths, seeds) -> `Rollouts`; greedy without a seed.
     """
 
     init: Callable[[Any], LearnerState]
-    restart: Callable[[LearnerState], LearnerState]
-    renew: Callable[[LearnerState], LearnerState]
     update: Callable[..., tuple[LearnerState, dict[str, Array]]]
     logprobs: Callable[..., Array]
     draw: Callable[..., Rollouts]
@@ -158,12 +154,8 @@ def make_learner(config: LearnerConfig, mesh: Mesh) -> Learner:
             dtype=config.dtype,
         )
 
-    restart = lambda state: init(state.params)  # noqa: E731
-    renew = lambda state: state.replace(reference=jax.tree.map(jnp.copy, state.params))  # noqa: E731
     return Learner(
         jax.jit(init),
-        jax.jit(restart),
-        jax.jit(renew),
         jit_update(update),
         jax.jit(lambda params, others, *rows: read(join_trained(params, others), *rows)),
         jax.jit(partial(draw, temperature=config.temperature)),

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -33,31 +33,25 @@ class RunState(NamedTuple):
     progress: Progress
 
 
+@dataclass(eq=False)
 class Updates:
     """`update(state, batch)` for the trainer; the batch is nothing, since prompts follow from the state.
 
     Attributes:
-        latest: of the last two updates: its number, and what it has learned from, for a file of a bad batch.
+        others: parameters that are not trained.
+        latest: numbers of the last two updates with their batches, for the file of a bad one.
     """
 
-    def __init__(
-        self,
-        config: DecoderRun,
-        task: DecoderTask,
-        texts: Texts,
-        learner: Learner,
-        actor: Actor,
-        others: Any,
-        mesh: Mesh,
-    ) -> None:
-        """Args:
-        others: parameters that are not trained.
-        """
-        self.config, self.task, self.texts, self.learner, self.actor = config, task, texts, learner, actor
-        self.others, self.mesh = others, mesh
-        self.latest: deque[tuple[int, list[dict[str, Any]]]] = deque(maxlen=2)
-        self._answers: dict[int, list[int]] = {}
-        self._rows: tuple[int, list[list[int]], int] = (-1, [], 0)  # (imitation phase, rows of examples, width)
+    config: DecoderRun
+    task: DecoderTask
+    texts: Texts
+    learner: Learner
+    actor: Actor
+    others: Any
+    mesh: Mesh
+    latest: deque[tuple[int, Batch]] = field(default_factory=lambda: deque(maxlen=2))
+    _answers: dict[int, list[int]] = field(default_factory=dict)
+    _rows: tuple[int, list[list[int]], int] = (-1, [], 0)  # (imitation phase, rows of examples, width)
 
     def __call__(self, state: RunState, batch: object) -> tuple[RunState, Metrics]:
         """One update."""
@@ -91,7 +85,7 @@ class Updates:
         learner, progress = state
         if progress.steps or progress.queue:
             return state
-        learner = self.learner.restart(learner)
+        learner = self.learner.init(learner.params)
         progress = replace(progress, vanilla=0, correct=0, unsolved=0)
         kind = self.phase(progress)
         if kind == "start":
@@ -177,15 +171,14 @@ class Updates:
         pairs = [[self._pair(progress.queue[n], kind) for n in row] for row in rows[first : first + own.batch_rows]]
         filled = fill_rows(pairs, own.batch_rows, width)
         batch = Batch(filled.tokens, filled.segments, token_weights(filled.answers, "token"))
-        self._keep(progress, [_written(self.texts, row) for row in pairs])
-        learner, metrics = self._update(learner, batch, rate)
+        learner, metrics = self._update(learner, progress, batch, rate)
         done = first + own.batch_rows >= len(rows)
         steps = progress.imitation_steps + (kind != "start")
         progress = replace(progress, position=progress.position + 1, imitation_steps=steps)
         if done:
             progress = replace(progress, queue=(), position=0)
             if kind == "stitch" and self.config.rollout.reference == "imitation":
-                learner = self.learner.renew(learner)
+                learner = learner.replace(reference=jax.tree.map(jnp.copy, learner.params))
         return RunState(learner, progress), metrics
 
     def _schedule(self, progress: Progress, kind: Phase) -> tuple[list[list[int]], int]:
@@ -217,8 +210,7 @@ class Updates:
             progress, groups, used = self._help(policy, progress, groups)
             metrics |= {"hinted": float((used & ~groups.solved).sum()), "buffer": float(len(progress.buffer))}
             metrics["success_rate"] = progress.success_rate
-        self._keep(progress, _samples(self.task, groups))
-        learner, learned, flat = self._learn(learner, groups, used)
+        learner, learned, flat = self._learn(learner, progress, groups, used)
         progress = replace(progress, steps=progress.steps + 1, flat_groups=progress.flat_groups + flat)
         return RunState(learner, self._with_queue(progress)), metrics | learned | {"flat": float(flat)}
 
@@ -256,7 +248,9 @@ class Updates:
         examples = rehearsed(progress, own.rehearse, own.rehearsal, rng)
         return begin_imitation(replace(progress, buffer=()), examples)
 
-    def _learn(self, learner: LearnerState, groups: Groups, used: np.ndarray) -> tuple[LearnerState, Metrics, int]:
+    def _learn(
+        self, learner: LearnerState, progress: Progress, groups: Groups, used: np.ndarray
+    ) -> tuple[LearnerState, Metrics, int]:
         """The updates of a step, on its mini-batches."""
         own, metrics, equal = self.config.rollout, {}, 0
         batches = list(grpo_batches(groups, used, own))
@@ -267,19 +261,19 @@ class Updates:
             ]
             batches = [(one._replace(old_logprobs=x), flat) for (one, flat), x in zip(batches, old, strict=True)]
         for batch, flat in batches:
-            learner, metrics = self._update(learner, batch, own.learning_rate)
+            learner, metrics = self._update(learner, progress, batch, own.learning_rate)
             equal += flat
         return learner, metrics, equal
 
-    def _update(self, learner: LearnerState, batch: Batch, rate: float) -> tuple[LearnerState, Metrics]:
+    def _update(
+        self, learner: LearnerState, progress: Progress, batch: Batch, rate: float
+    ) -> tuple[LearnerState, Metrics]:
+        self.latest.append((progress.updates + 1, batch))
         return self.learner.update(learner, self.others, self._placed(batch), jnp.float32(rate))
 
     def _placed(self, batch: Any) -> Any:
         rows, devices = len(jax.tree.leaves(batch)[0]), self.mesh.shape["data"] * self.mesh.shape["fsdp"]
         return place(batch, replicated(self.mesh) if rows % devices else split_rows(self.mesh))
-
-    def _keep(self, progress: Progress, samples: list[dict[str, Any]]) -> None:
-        self.latest.append((progress.updates + 1, samples))
 
 
 def _counted(progress: Progress, groups: Groups, is_vanilla: bool = False) -> Progress:
@@ -311,14 +305,3 @@ def _describe(groups: Groups) -> Metrics:
         "finished": float(groups.finished.mean()),
         "length": float(groups.lengths.mean()),
     }
-
-
-def _samples(task: DecoderTask, groups: Groups) -> list[dict[str, Any]]:
-    return [
-        {"messages": task.train[number]["messages"], "answers": list(texts), "rewards": rewards.tolist()}
-        for number, texts, rewards in zip(groups.records, groups.texts, groups.rewards, strict=True)
-    ]
-
-
-def _written(texts: Texts, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> dict[str, Any]:
-    return {"texts": [texts.decode(np.array([*prompt, *answer])) for prompt, answer in pairs]}

@@ -34,7 +34,6 @@ class Groups:
         tokens, lengths, finished: of the answers, as in `Rollouts`.
         rewards: 0 where `valid` is False: the answer has none.
         correct: right, and within the length limit.
-        texts: of the answers.
     """
 
     records: Int[np.ndarray, " n"]
@@ -46,7 +45,6 @@ class Groups:
     rewards: Float[np.ndarray, "n group"]
     valid: Bool[np.ndarray, "n group"]
     correct: Bool[np.ndarray, "n group"]
-    texts: Sequence[Sequence[str]]
 
     @property
     def solved(self) -> Bool[np.ndarray, " n"]:
@@ -56,7 +54,7 @@ class Groups:
     def put(self, places: Sequence[int], others: "Groups", chosen: Sequence[int]) -> "Groups":
         """These groups with chosen ones of others in the given places; prompts get the width of the longer ones.
 
-        `correct` and `texts` stay: they tell of the answers without hints.
+        `correct` stays: it tells of the answers without hints.
         """
         width = max(self.prompts.shape[1], others.prompts.shape[1])
         parts = {}
@@ -170,23 +168,17 @@ class Actor:
         tokens, lengths, finished = drawn
         own, group = self.config.rollout, tokens.shape[1]
         decode = self._texts.decode
-        texts = [
-            [decode(answer[:length]) for answer, length in zip(*both, strict=True)]
-            for both in zip(tokens, lengths, strict=True)
-        ]
+        both = zip(tokens.reshape(lengths.size, -1), lengths.ravel(), strict=True)
+        answers = [decode(answer[:length]) for answer, length in both]
         turns = [[Message(one["role"], one["content"]) for one in messages] for messages in asked]  # type: ignore
-        prompts = [one for one in turns for _ in range(group)]
-        records = [one for one in rows for _ in range(group)]
-        scored = self._reward.score(prompts, [text for texts_ in texts for text in texts_], records)
+        prompts, records = ([one for one in each for _ in range(group)] for each in (turns, rows))
+        scored = self._reward.score(prompts, answers, records)
         values = np.array([np.nan if one is None else one for one in scored.values]).reshape(lengths.shape)
         right = np.array([one == 1 for one in scored.parts[own.solved_by]]).reshape(lengths.shape)
         values = values + soft_overlong(lengths, own.max_tokens, own.overlong_margin)
-        valid = ~np.isnan(values)
-        padded, prompt_lengths = pad_left(ids, width)
+        valid, (padded, sizes) = ~np.isnan(values), pad_left(ids, width)
         rewards = np.where(valid, values, 0.0)
-        return Groups(
-            numbers, padded, prompt_lengths, tokens, lengths, finished, rewards, valid, right & finished, texts
-        )
+        return Groups(numbers, padded, sizes, tokens, lengths, finished, rewards, valid, right & finished)
 
 
 def make_reward(

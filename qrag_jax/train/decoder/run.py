@@ -7,13 +7,11 @@ and checkpoints that a run resumes from.
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint, newest_valid_step, save_checkpoint
 from qrag_jax.config import config_from_dict, to_dict
@@ -23,13 +21,12 @@ from qrag_jax.measures.aggregate import ratio_interval
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.network import init_params
 from qrag_jax.models.decoder.sharding import decoder_shardings
-from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder, save_decoder
 from qrag_jax.search.levels.planner_runs import RECORD, planner_record
 from qrag_jax.sharding import make_mesh, to_host
 from qrag_jax.train.decoder.config import DecoderRun
-from qrag_jax.train.decoder.data import DecoderTask, Texts, load_task
-from qrag_jax.train.decoder.learner import Learner, LearnerConfig, LearnerState, make_learner
+from qrag_jax.train.decoder.data import Texts, load_task
+from qrag_jax.train.decoder.learner import LearnerConfig, LearnerState, make_learner
 from qrag_jax.train.decoder.lora import add_lora, join_trained, merge_lora, split_trained
 from qrag_jax.train.decoder.phases import RunState, Updates
 from qrag_jax.train.decoder.rewards import Reward
@@ -45,27 +42,19 @@ _MOST = 2**31 - 1  # updates; a run ends when its last phase is over
 RESULTS = "results.json"
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
+class Job(NamedTuple):
     """Everything that a run is made of, before its first update.
 
     Attributes:
-        tokenizer: of the decoder.
+        decoder: shape of the model.
         fingerprint: of the model that it starts from.
-        trained, others: its parameters, divided (`split_trained`).
+        trained: parameters that are trained (`split_trained`).
     """
 
-    config: DecoderRun
-    task: DecoderTask
     decoder: DecoderConfig
-    tokenizer: DecoderTokenizer
     fingerprint: str
     trained: Any
-    others: Any
-    learner: Learner
-    actor: Actor
     updates: Updates
-    mesh: Mesh
 
 
 def train_decoder(
@@ -94,9 +83,9 @@ def train_decoder(
     start = _newest(out, watch) if resume else None
     with open_runs([(out, start)]):
         job = prepare(config, generator, rewards)
-        about = {"data_sha256": job.task.sha256, "model_sha256": job.fingerprint}
+        about = {"data_sha256": job.updates.task.sha256, "model_sha256": job.fingerprint}
         state = first_state(job, start, about)
-        facts = {"train": len(job.task.train), "eval": len(job.task.evaluation), **about}
+        facts = {"train": len(job.updates.task.train), "eval": len(job.updates.task.evaluation), **about}
         first = state.progress.updates
         with open_log(out, facts, first, config.tensorboard) as log:
             begun = time.perf_counter()
@@ -109,15 +98,20 @@ def train_decoder(
             )
             plan = Plan(_MOST, config.log_every, config.save_every, config.score_every or _MOST, first)
             trainer = Trainer(
-                job.updates, lambda number: (), plan, [hooks], Layout(job.mesh), _report(job, watch),
+                job.updates, lambda number: (), plan, [hooks], Layout(job.updates.mesh), _report(watch),
                 ends=job.updates.is_done,
             )  # fmt: skip
             if not job.updates.is_done(state):
                 state, _ = trainer.run(state)
         row = result_row(job, state, time.perf_counter() - begun)
-        save_decoder(out, LoadedDecoder(job.decoder, merged_params(job, state.learner), job.tokenizer, ""))
-        if job.task.names and config.data.controlled.documents == 1:
-            write_json(out / RECORD, planner_record(job.task.names, config.rollout.max_trace, job.task.template))
+        save_decoder(
+            out, LoadedDecoder(job.decoder, merged_params(job, state.learner), job.updates.texts.tokenizer, "")
+        )
+        if job.updates.task.names and config.data.controlled.documents == 1:
+            write_json(
+                out / RECORD,
+                planner_record(job.updates.task.names, config.rollout.max_trace, job.updates.task.template),
+            )
         write_json(out / RESULTS, row)
     return row
 
@@ -157,8 +151,7 @@ def prepare(
     actor = Actor(config, task, texts, learner, mesh, generator, rewards)
     if config.method != "sft" or task.evaluation:
         check_window(actor, decoder.max_positions, config.method == "stitch" and rollout.hints)
-    updates = Updates(config, task, texts, learner, actor, others, mesh)
-    return Job(config, task, decoder, tokenizer, fingerprint, trained, others, learner, actor, updates, mesh)
+    return Job(decoder, fingerprint, trained, Updates(config, task, texts, learner, actor, others, mesh))
 
 
 def first_state(job: Job, start: Checkpoint | None, about: Mapping[str, str]) -> RunState:
@@ -168,17 +161,17 @@ def first_state(job: Job, start: Checkpoint | None, about: Mapping[str, str]) ->
         InputError: the checkpoint is of another config, other data or another model.
     """
     if start is None:
-        return RunState(job.learner.init(job.trained), Progress())
-    check_same_config(start, to_dict(job.config), _FREE_FIELDS)
+        return RunState(job.updates.learner.init(job.trained), Progress())
+    check_same_config(start, to_dict(job.updates.config), _FREE_FIELDS)
     for name, what in (("data_sha256", "the records"), ("model_sha256", "the model to start from")):
         if start.metadata.get(name) != about[name]:
             raise InputError(
                 f"{what} changed since this checkpoint; give what the run was started with, or another run folder",
                 file=start.folder,
             )
-    like = jax.eval_shape(job.learner.init, job.trained)
+    like = jax.eval_shape(job.updates.learner.init, job.trained)
     names = ("params", "opt_state", "reference")
-    shardings = decoder_shardings(job.mesh, job.decoder, like)
+    shardings = decoder_shardings(job.updates.mesh, job.decoder, like)
     arrays = restore(
         start, {name: getattr(like, name) for name in names}, {name: getattr(shardings, name) for name in names}
     )
@@ -188,21 +181,22 @@ def first_state(job: Job, start: Checkpoint | None, about: Mapping[str, str]) ->
 
 def merged_params(job: Job, state: LearnerState) -> dict[str, Any]:
     """All parameters of the decoder, on the host, without low-rank leaves."""
-    return merge_lora(to_host(join_trained(state.params, job.others), job.mesh))
+    return merge_lora(to_host(join_trained(state.params, job.updates.others), job.updates.mesh))
 
 
 def result_row(job: Job, state: RunState, seconds: float) -> dict[str, Any]:
     """The row of `results.json`: scores of greedy answers to the evaluation prompts, and what they cost.
 
-    `low` and `high` are a 95% bootstrap interval of `accuracy` over the prompts; `solve_none` is the share of prompts
-    of the last phase that no answer without a hint solved; `tokens` are those of drawn answers.
+    Without such prompts there are no scores. `low` and `high` are a 95% interval of `accuracy` over the prompts;
+    `solve_none` is the share of prompts of the last phase that no answer without a hint solved; `tokens` are those of
+    drawn answers.
     """
-    progress, own = state.progress, job.config
+    progress, own = state.progress, job.updates.config
     name = f"sft+{own.method}" if own.sft_first and own.method != "sft" else own.method
-    row: dict[str, Any] = {"method": name}
-    if job.task.evaluation:
-        correct, weights = _correct(job, state), np.array([one["weight"] for one in job.task.evaluation])
-        accuracy, macro = accuracies(job.task.evaluation, correct.tolist())
+    row: dict[str, Any] = {"method": name, **dict.fromkeys(("accuracy", "accuracy_macro", "low", "high"))}
+    if job.updates.task.evaluation:
+        correct, weights = _correct(job, state), np.array([one["weight"] for one in job.updates.task.evaluation])
+        accuracy, macro = accuracies(job.updates.task.evaluation, correct.tolist())
         interval = ratio_interval(weights * correct, weights, seed=own.seed)
         row |= {"accuracy": accuracy, "accuracy_macro": macro, "low": interval.low, "high": interval.high}
     asked = progress.vanilla / own.rollout.group
@@ -219,13 +213,13 @@ def result_row(job: Job, state: RunState, seconds: float) -> dict[str, Any]:
 
 
 def _correct(job: Job, state: RunState) -> np.ndarray:
-    return job.actor.evaluate((state.learner.params, job.others)).correct[:, 0].astype(float)
+    return job.updates.actor.evaluate((state.learner.params, job.updates.others)).correct[:, 0].astype(float)
 
 
 def _score(job: Job, state: RunState) -> dict[str, float]:
-    if not job.task.evaluation:
+    if not job.updates.task.evaluation:
         return {}
-    accuracy, macro = accuracies(job.task.evaluation, _correct(job, state).tolist())
+    accuracy, macro = accuracies(job.updates.task.evaluation, _correct(job, state).tolist())
     return {"accuracy": accuracy, "accuracy_macro": macro}
 
 
@@ -233,14 +227,16 @@ def _save(job: Job, out: Path, state: RunState, about: Mapping[str, str]) -> Non
     learner, progress = state
     arrays = {"params": learner.params, "opt_state": learner.opt_state, "reference": learner.reference}
     files = {_PROGRESS: json.dumps(to_dict(progress))}
-    save_checkpoint(out, progress.updates, arrays, to_dict(job.config), files, about, job.config.keep)
+    save_checkpoint(out, progress.updates, arrays, to_dict(job.updates.config), files, about, job.updates.config.keep)
 
 
 def _save_bad(job: Job, out: Path, number: int, values: Mapping[str, float]) -> Path:
-    samples = next(samples for update, samples in job.updates.latest if update == number)
+    batch = next(batch for update, batch in job.updates.latest if update == number)
     path = out / f"bad_batch_{number}.json"
     metrics = {name: str(value) for name, value in values.items()}  # JSON has no NaN
-    write_json(path, {"update": number, "metrics": metrics, "samples": samples}, indent=1)
+    rows = [job.updates.texts.decode(row[row > 0]) for row in np.asarray(batch.tokens)]
+    advantages = None if batch.advantages is None else np.asarray(batch.advantages).tolist()
+    write_json(path, {"update": number, "metrics": metrics, "rows": rows, "advantages": advantages}, indent=1)
     return path
 
 
@@ -255,10 +251,6 @@ def _newest(out: Path, watch: Watch) -> Checkpoint | None:
     return load_checkpoint(out, step=step, groups=())
 
 
-def _report(job: Job, watch: Watch) -> Report:
-    """Progress in rollouts, where the run draws any; else in updates."""
-
-    def report(stage: str, done: int, of: int, metrics: dict[str, float]) -> None:
-        watch.report(stage, done, max(done, min(of, done + 1)), metrics)
-
-    return report
+def _report(watch: Watch) -> Report:
+    """Progress of a run whose number of updates is not known before it ends."""
+    return lambda stage, done, of, metrics: watch.report(stage, done, min(of, done + 1), metrics)

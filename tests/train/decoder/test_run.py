@@ -1,11 +1,15 @@
 """Runs of decoders on a tiny controlled task: results, folders, resuming, devices."""
 
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
+from support.tiers import PATIENCE
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import load_config
@@ -29,10 +33,15 @@ save_every: 3
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny_yaml(tmp_path_factory):
     path = tmp_path_factory.mktemp("config") / "tiny.yaml"
     path.write_text(TINY)
-    return lambda *overrides: load_config(DecoderRun, path, overrides)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_yaml):
+    return lambda *overrides: load_config(DecoderRun, tiny_yaml, overrides)
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +113,47 @@ def test_the_learning_rate_of_imitation_rises_and_falls(tiny, monkeypatch):
     shape = ("learning_rate=0.1", "warmup=0.5", "final_rate=0.2", "batch_rows=1", "traces=1", "epochs=4")
     job = prepare(tiny("method=sft", "start.examples=0", *(f"imitation.{one}" for one in shape)))
     rates = []
-    monkeypatch.setattr(job.updates, "_update", lambda learner, batch, rate: (learner, rates.append(rate) or {}))
+    monkeypatch.setattr(
+        job.updates, "_update", lambda learner, progress, batch, rate: (learner, rates.append(rate) or {})
+    )
     state = first_state(job, None, {})
     while not job.updates.is_done(state):
         state, _ = job.updates(state, ())
     # Half of four updates rise to 0.1, then the cosine from 0.1 to 0.02: at its beginning, and at its middle.
     np.testing.assert_allclose(rates, [0.05, 0.1, 0.1, 0.06], rtol=1e-6)
+
+
+KILLED = """
+import os, signal, sys
+from qrag_jax.cli.main import main
+from qrag_jax.train.decoder.phases import Updates
+update = Updates.__call__
+def killed(self, state, batch):
+    if state.progress.updates + 1 == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return update(self, state, batch)
+Updates.__call__ = killed
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_again_and_again_ends_like_the_whole_one(tiny_yaml, tmp_path):
+    """Killed in the start phase, at a step of rollouts and in an imitation phase, each time after the checkpoint."""
+
+    def train(name, update=0):
+        argv = ["train", "stitch", str(tiny_yaml), "--out", str(tmp_path / name), "--resume", "save_every=1"]
+        code = [sys.executable, "-c", KILLED, str(update), *argv]
+        return subprocess.run(code, timeout=PATIENCE, capture_output=True)
+
+    assert train("whole").returncode == 0
+    kinds = ["roll" if "solve_none" in line else "buffer" for line in lines_of(tmp_path / "whole")]
+    for update in (2, kinds.index("roll") + 2, kinds.index("buffer", kinds.index("roll")) + 2):
+        assert train("killed", update).returncode == -signal.SIGKILL
+    done = train("killed")
+    assert done.returncode == 0, done.stderr
+    assert arrays_of(tmp_path / "killed") == arrays_of(tmp_path / "whole")
+    assert lines_of(tmp_path / "killed") == lines_of(tmp_path / "whole")
 
 
 def test_other_data_are_refused(tiny, whole, monkeypatch):
@@ -133,7 +177,7 @@ def test_a_prompt_that_fills_the_window_is_refused(tiny):
 def test_nan_stops_the_run_and_keeps_its_batch(tiny, tmp_path):
     with pytest.raises(InputError, match="not finite; the run stops.*bad_batch_2.json"):
         train_decoder(tiny("start.learning_rate=1e38", "max_norm=1e30"), tmp_path, NOBODY)
-    assert json.loads((tmp_path / "bad_batch_2.json").read_text())["samples"]
+    assert json.loads((tmp_path / "bad_batch_2.json").read_text())["rows"]
 
 
 @pytest.mark.slow
@@ -182,7 +226,21 @@ def test_rewards_are_functions_that_are_handed_in(tiny):
 
     config = tiny("start.examples=0", "method=grpo", "rollout.rewards={short: 2.0}", "rollout.solved_by=short")
     job = prepare(config, rewards={"short": short})
-    groups = job.actor.roll((job.trained, job.others), range(8), 0, 0)
-    kinds = [job.task.train[number]["kinds"] for number in range(8)]
+    groups = job.updates.actor.roll((job.trained, job.updates.others), range(8), 0, 0)
+    kinds = [job.updates.task.train[number]["kinds"] for number in range(8)]
     np.testing.assert_array_equal(groups.valid[:, 0], [kind != [0] for kind in kinds])
     assert set(np.unique(groups.rewards)) <= {0.0, 2.0}
+
+
+def test_a_run_starts_from_a_model_folder_and_a_file_of_chats(whole, tmp_path):
+    task = runs.load_task(load_config(DecoderRun, None, ["data.controlled.train_prompts=5"]))
+    chats = [{"messages": [*one["messages"], {"role": "assistant", "content": task.trace(one)}]} for one in task.train]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(one) + "\n" for one in [*chats, task.train[0]]))
+    fields = ("method=sft", "data.task=jsonl", f"data.paths=[{tmp_path}/train.jsonl]", f"model.source={whole[0]}")
+    config = load_config(DecoderRun, None, [*fields, "imitation.width=96", "imitation.batch_rows=2", "lora.rank=2"])
+    row = train_decoder(config, tmp_path / "run", NOBODY)
+    assert (row["traces"], row["untaught"], row["accuracy"]) == (5, 1, None) and row["imitation_steps"] == 2
+    assert load_decoder(tmp_path / "run").config == load_decoder(whole[0]).config
+    (tmp_path / "train.jsonl").write_text('{"messages": [{"role": "user"}]}\n')
+    with pytest.raises(InputError, match=r"train.jsonl:1.*messages\[0\] must be a role and a content"):
+        train_decoder(config, tmp_path / "other", NOBODY)
