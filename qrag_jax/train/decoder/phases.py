@@ -166,7 +166,7 @@ class Updates:
         rate = self.config.start.learning_rate
         if kind != "start":
             shape = ScheduleConfig(own.learning_rate, own.final_rate * own.learning_rate, "cosine", own.warmup)
-            rate = float(make_schedule(shape, -(-len(rows) // own.batch_rows))(progress.position))
+            rate = float(np.asarray(make_schedule(shape, -(-len(rows) // own.batch_rows))(progress.position)))
         first = progress.position * own.batch_rows
         pairs = [[self._pair(progress.queue[n], kind) for n in row] for row in rows[first : first + own.batch_rows]]
         filled = fill_rows(pairs, own.batch_rows, width)
@@ -178,7 +178,7 @@ class Updates:
         if done:
             progress = replace(progress, queue=(), position=0)
             if kind == "stitch" and self.config.rollout.reference == "imitation":
-                learner = learner.replace(reference=jax.tree.map(jnp.copy, learner.params))
+                learner = replace(learner, reference=jax.tree.map(jnp.copy, learner.params))
         return RunState(learner, progress), metrics
 
     def _schedule(self, progress: Progress, kind: Phase) -> tuple[list[list[int]], int]:

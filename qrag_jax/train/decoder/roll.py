@@ -171,7 +171,7 @@ class Actor:
         both = zip(tokens.reshape(lengths.size, -1), lengths.ravel(), strict=True)
         answers = [decode(answer[:length]) for answer, length in both]
         turns = [[Message(one["role"], one["content"]) for one in messages] for messages in asked]  # type: ignore
-        prompts, records = ([one for one in each for _ in range(group)] for each in (turns, rows))
+        prompts, records = [one for one in turns for _ in range(group)], [one for one in rows for _ in range(group)]
         scored = self._reward.score(prompts, answers, records)
         values = np.array([np.nan if one is None else one for one in scored.values]).reshape(lengths.shape)
         right = np.array([one == 1 for one in scored.parts[own.solved_by]]).reshape(lengths.shape)
