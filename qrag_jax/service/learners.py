@@ -334,9 +334,10 @@ def _fit(
     }
     recall = np.concatenate([np.array(cell.recall)[:, :, 0] for cell in cells])
     groups = [f"{task.name}/{question.relevant[0]}" for task in tasks for question in task.questions]
-    wanted = {kind: own for kind, own in known.items() if request.features in (None, kind)}
+    if request.features is not None:
+        known = {kind: own for kind, own in known.items() if kind == request.features}
     how = {"names": cells[0].names, "fingerprint": fingerprint, "seed": request.seed, "method": request.method}
-    return fit_best_router(wanted, recall, groups, **how)
+    return fit_best_router(known, recall, groups, **how)
 
 
 def _labels(cell: LevelCell) -> PlanLabels:
