@@ -148,7 +148,7 @@ class PlanTask:
         words = dict.fromkeys((*marks, *self.words, *_NOISE, *_GENRES, *_TOPICS, ";", "document:", HINT, *said))
         tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token=_UNKNOWN))
         tokenizer.pre_tokenizer = WhitespaceSplit()
-        tokenizer.add_special_tokens(marks)
+        tokenizer.add_special_tokens(marks[1:])  # an unknown word is none, else a prompt with one is refused
         return DecoderTokenizer(tokenizer, eos_token=_END, chat_template=_CHAT, source="words of the plan task")
 
     def _started(self, kind: int, rng: np.random.Generator) -> LevelRange:
