@@ -346,24 +346,19 @@ def _rankings(index: ScoredIndex, tree: TreeScores, own: np.ndarray):
     """Those of `ways`, in their order."""
     made = {(how, share): tree.smooth(own, share, how == "deep") for how in ("smooth", "deep") for share in SHARES}
     for one in searched(index.names):
-        if one.least == one.most:
-            yield _best(index, tree, own, one.least)
-        else:
-            index.scores = own
-            yield index.rank("", np.ones(index.corpus.vectors.shape[1]), one, _MAX_NODES).ids
+        yield _best(index, tree, own, one)
     for how in ("smooth", "deep"):
         for level in range(2, len(index.names)):
             for share in SHARES:
-                yield _best(index, tree, made[how, share], level)
+                yield _best(index, tree, made[how, share], LevelRange(level, level))
 
 
-def _best(index: ScoredIndex, tree: TreeScores, scores: np.ndarray, level: int) -> np.ndarray:
-    """The best nodes of one level, which do not overlap: as `LevelIndex.rank`, without sorting all."""
-    nodes = index.nodes(LevelRange(level, level))
-    own = scores[nodes]
-    if len(nodes) > _MAX_NODES:
-        least = np.partition(own, -_MAX_NODES)[-_MAX_NODES]
-        keep = own >= least
+def _best(index: ScoredIndex, tree: TreeScores, scores: np.ndarray, levels: LevelRange) -> np.ndarray:
+    """The best nodes of a range, as `LevelIndex.rank`, but only some of them are sorted."""
+    nodes = index.nodes(levels)
+    own, pool = scores[nodes], _MAX_NODES * (1 + levels.most - levels.least)
+    if len(nodes) > pool:
+        keep = own >= np.partition(own, -pool)[-pool]
         nodes, own = nodes[keep], own[keep]
-    order = np.lexsort((nodes, -tree.level[nodes], -own))
-    return nodes[order][:_MAX_NODES]
+    ranked = nodes[np.lexsort((nodes, -tree.level[nodes], -own))]
+    return ranked[index._without_overlap(ranked, _MAX_NODES)]
