@@ -241,7 +241,7 @@ def _verdict(rows: Sequence[Mapping]) -> list[str]:
     )
 
 
-HELD_OUT = {"multirc": 200, "conditionalqa": 495}  # documents of each
+HELD_OUT = {"multirc": 120, "conditionalqa": 250}  # documents of each
 
 
 def held_out(study: Study, name: str, data: Path, encoder: StudyEncoder, cache: Path) -> list[dict]:

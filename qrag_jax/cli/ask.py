@@ -31,7 +31,7 @@ texts
 . --num_around I           with a run: most sentences to add before and after a pick (default: 2)
 . --merge                  give a whole section instead of its passages, if enough of them are found and it fits; for an
                            index built with --strategy tree or hierarchy, and answers that need whole sections
---levels
+--levels --smooth
 . --planner P              for an index with levels: choose them by constant (--levels, or all levels), llm (the
                            language model; all levels if it names none), or a run that learned to plan
 {search_flags.CUTTING}\
@@ -71,6 +71,7 @@ def _run(args: argparse.Namespace) -> int:
         SearchOptions(
             notes=args.notes_mode,
             levels=levels,
+            smooth=args.smooth,
             num_steps=args.num_steps,
         ),
         max_context_tokens=args.max_context_tokens,

@@ -17,7 +17,7 @@ _FLAGS = f"""\
 texts
 --retriever
 --top_k N        passages to show (default: {_TOP_K}; not with a run)
---questions --levels
+--questions --levels --smooth
 . --planner P    for an index with levels: choose them by constant (--levels, or all levels) or a run that learned to
                  plan
 {search_flags.CUTTING}\
@@ -49,6 +49,7 @@ def _run(args: argparse.Namespace) -> int:
         top_k=None if run else args.top_k or _TOP_K,
         notes=args.notes_mode,
         levels=levels,
+        smooth=args.smooth,
         num_steps=args.num_steps,
         stop=args.stop,
     )

@@ -23,6 +23,7 @@ texts PATHS... QUESTION ...  files, folders or one index, then the question
                         "id": ...}; - reads standard input
 --levels MIN:MAX        for an index with levels: search only these, for example section:paragraph, section or 512:128
 --strategy              how to cut files, as in `qrag chunk` (default: recursive; not with a run)
+. --smooth X = 0        for --levels and --planner: share of the part around a part in its score, below 1
 . --points              for hierarchy and levels: where section boundaries come from (default: headings; tagger with
                         --tagger)
 . --tagger RUN          run folder of `qrag train tagger`, for --points tagger (default: the tagger in this package)

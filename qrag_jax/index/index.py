@@ -367,7 +367,14 @@ class Index:
             assert method.embed is not None  # check_options refuses levels without an encoder
             weight, heads = WORDS_WEIGHT if name == "hybrid" else 0.0, view.heads if options.levels == "llm" else ()
             return rank_levels(
-                view.level_index, question, method.embed, planner, options.top_k, weight=weight, heads=heads
+                view.level_index,
+                question,
+                method.embed,
+                planner,
+                options.top_k,
+                weight=weight,
+                smooth=options.smooth,
+                heads=heads,
             )
         retrieve = method.retrieve
         if view.noted is not None:

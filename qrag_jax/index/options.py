@@ -9,6 +9,7 @@ from qrag_jax.chunking.tree.level_ranges import LevelRange
 from qrag_jax.errors import Arg
 from qrag_jax.index.sources import MemorySource, StoredSource
 from qrag_jax.names import RETRIEVERS, NoteMode
+from qrag_jax.search.levels.level_search import check_smooth
 from qrag_jax.search.levels.planners import Planned, Planner
 from qrag_jax.types import Cost, Hit, Sampling, UsageError
 
@@ -27,6 +28,7 @@ class SearchOptions:
         notes: how notes are used; None is best_of if there are notes and no run searches, else none.
         levels: for documents with levels: a range such as section:paragraph, one level, all, planner:RUN, a
             `LevelRange` or a planner; llm lets the language model of `ask` choose.
+        smooth: with levels: share of the part around a part in its score, in [0, 1) (`search/levels/level_search.py`).
         num_steps: for a run: number of picks if `top_k` is None. For `ask`: most passages.
         stop: for a run: keep only the picks before it stops.
     """
@@ -36,6 +38,7 @@ class SearchOptions:
     retriever: "str | os.PathLike | QRagRetriever | None" = None
     notes: NoteMode | None = None
     levels: str | LevelRange | Planner | None = None
+    smooth: float = 0.0
     num_steps: int | None = None
     stop: bool = False
 
@@ -122,6 +125,11 @@ def check_options(options: SearchOptions, source: StoredSource | MemorySource, a
         raise UsageError(reason, field="notes", value=options.notes)
     if not is_run and (options.stop or (options.num_steps is not None and not asks)):
         _refuse_of_run("stop" if options.stop else "num_steps", retriever)
+    check_smooth(options.smooth)
+    if options.smooth and options.levels is None:
+        raise UsageError(
+            (Arg("smooth"), ": works only with levels; name some too (", Arg("levels"), ")"), field="smooth"
+        )
     if options.levels is not None:
         _check_levels(options, source)
 

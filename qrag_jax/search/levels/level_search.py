@@ -10,6 +10,10 @@ equally good ones.
 
 So with `best_child` the vector score of a parent is never better than its best leaf, and a parent is found only if the
 range ends above that leaf. If words count too, a parent may be better by its words.
+
+A share `smooth` gives a part the score of what is around it too, from the document down; a document has its own:
+
+    smoothed(node) = (1 - smooth) * score(node) + smooth * smoothed(parent)
 """
 
 from collections.abc import Collection, Sequence
@@ -92,6 +96,7 @@ class LevelIndex:
         top_k: int | None = None,
         *,
         weight: float = 0.0,
+        smooth: float = 0.0,
         documents: Collection[str] | None = None,
     ) -> Ranked:
         """Ranks the nodes of a range; no result contains another. Ties: the finer node first, then document order.
@@ -102,6 +107,7 @@ class LevelIndex:
             levels: the range of the candidates.
             top_k: most nodes; None is all.
             weight: of the words, in [0, 1], as in `rank_hybrid`, with statistics of the candidates.
+            smooth: share of the parent in a score, in [0, 1), as in the module.
             documents: ids of the documents to search; None is all. If none of them exists, all levels of all documents
                 are searched, and `num_fallbacks` counts it.
 
@@ -110,6 +116,7 @@ class LevelIndex:
             UsageError: `top_k` is below 1, the weight is out of range, or the range exceeds the levels.
         """
         check_top_k(top_k)
+        check_smooth(smooth)
         asked = asked_vector(vector, self._vectors.shape[1])
         nodes, is_whole = self.nodes(levels), documents is None
         if documents is not None:
@@ -119,7 +126,7 @@ class LevelIndex:
                 self.num_fallbacks += 1
                 levels, is_whole = full_range(self.names), True
                 nodes = self.nodes(levels)
-        scores = self._scores(nodes, asked)
+        scores = self._smoothed(nodes, asked, smooth)
         if weight:
             words = self._words_of(levels) if is_whole else self._count_words(nodes)
             scores = fused_with_words(scores, words, question, weight)
@@ -156,6 +163,17 @@ class LevelIndex:
         if self.parents.name == "best_child" and not self._is_leaf[nodes].all():
             return self.corpus.leaves
         return nodes
+
+    def _smoothed(
+        self, nodes: Int[np.ndarray, " M"], asked: Float[np.ndarray, " dim"], share: float
+    ) -> Float[np.ndarray, " M"]:
+        """`smoothed` of the module for some nodes."""
+        scores = self._scores(nodes, asked)
+        below = self._parent[nodes] >= 0
+        if share and below.any():
+            parents, place = np.unique(self._parent[nodes[below]], return_inverse=True)
+            scores[below] = (1 - share) * scores[below] + share * self._smoothed(parents, asked, share)[place]
+        return scores
 
     def _scores(self, nodes: Int[np.ndarray, " M"], asked: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " M"]:
         if self.parents.name != "best_child":
@@ -213,6 +231,12 @@ class LevelIndex:
                 around[node] = True
                 node = int(self._parent[node])
         return np.array(kept, np.int64)
+
+
+def check_smooth(smooth: float) -> None:
+    """Refuses what is no share; a share of 1 would give all parts of a document one score."""
+    if not 0 <= smooth < 1:
+        raise UsageError("must be at least 0 and below 1", field="smooth", value=smooth)
 
 
 def document_heads(corpus: Corpus, num_tokens: int = _HEAD_TOKENS) -> tuple[str, ...]:

@@ -74,6 +74,7 @@ def rank_levels(
     top_k: int | None = None,
     *,
     weight: float = 0.0,
+    smooth: float = 0.0,
     heads: Sequence[str] = (),
 ) -> tuple[LevelRanked, Planned]:
     """Ranks the nodes of the planned levels, with the scores of all leaves; also returns the plan.
@@ -81,7 +82,7 @@ def rank_levels(
     Args:
         planner: (questions, heads of the documents) -> the range of each.
         top_k: most nodes; None is all.
-        weight: of the words, as in `LevelIndex.rank`.
+        weight, smooth: shares of the words and of parents, as in `LevelIndex.rank`.
         heads: of the documents (`document_heads`), for a planner that reads them.
 
     Raises:
@@ -92,8 +93,10 @@ def rank_levels(
     plans = planner([question], heads)
     (levels,) = plans.ranges
     vector = embed_texts(embed, [question])[0]
-    ranked = index.rank(question, vector, levels, top_k, weight=words_weight(question, embed, weight))
-    planned = Planned(levels, index.num_vectors(levels), index.built_tokens(levels), plans)
+    words = words_weight(question, embed, weight)
+    ranked = index.rank(question, vector, levels, top_k, weight=words, smooth=smooth)
+    read = LevelRange(0, levels.most) if smooth else levels
+    planned = Planned(levels, index.num_vectors(read), index.built_tokens(read), plans)
     return LevelRanked(ranked.ids, ranked.scores, index.leaf_scores(vector)), planned
 
 

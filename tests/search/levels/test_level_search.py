@@ -214,6 +214,40 @@ def test_words_alone_and_both_together():
     assert ranked(index, (1, 1), question="zebra", weight=1.0).scores.tolist() == [0.0] * 4
 
 
+def test_a_part_gets_a_share_of_what_is_around_it():
+    spans = [0, 0, 0, 2, 4], [6, 4, 2, 4, 6], [0, 1, 2, 2, 1], [-1, 0, 1, 1, 0], [2, 3, 4]
+    cosines = np.array([1, 0.6, 0, 0.8, 0.8])
+    table = np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1).astype(np.float32)
+    tree = ChunkTree("d", *(int64(*values) for values in spans))
+    corpus = embed_corpus(tree_corpus([Document("d", "abcdef")], [tree], len), lambda texts: table)
+    index, asked = LevelIndex(corpus, NAMES, Parents("windows"), has_parents=True), np.array([1, 0], np.float32)
+    found = index.rank("", asked, LevelRange(2, 2), smooth=0.25)
+    assert found.ids.tolist() == [4, 3, 2]
+    section = 0.75 * 0.6 + 0.25 * 1  # .7
+    expected = [0.75 * 0.8 + 0.25 * 1, 0.75 * 0.8 + 0.25 * section, 0.75 * 0 + 0.25 * section]
+    np.testing.assert_allclose(found.scores, expected, atol=1e-6)
+    np.testing.assert_allclose(index.rank("", asked, LevelRange(0, 0), smooth=0.9).scores, [1], atol=1e-6)
+
+
+@given(cases(), st.integers(0, 999), st.sampled_from([BEST, MEAN]), st.sampled_from([0.0, 0.3, 0.8]))
+@examples(60)
+def test_smoothed_scores_are_those_of_a_slow_reading(case, seed, parents, share):
+    corpus, asked = case_corpus(case, seed)
+    index = LevelIndex(corpus, NAMES, parents)
+    own = index._scores(np.arange(len(corpus)), asked)  # one node at a time is tested above
+
+    def smoothed(node):
+        tree, place = corpus.tree_of(node)
+        above = int(tree.parent[place])
+        return own[node] if above < 0 else (1 - share) * own[node] + share * smoothed(node - place + above)
+
+    for levels in all_ranges(NAMES):
+        found = index.rank("", asked, levels, smooth=share)
+        np.testing.assert_allclose(found.scores, [smoothed(node) for node in found.ids.tolist()], atol=1e-6)
+        if not share:
+            assert found.ids.tolist() == index.rank("", asked, levels).ids.tolist()
+
+
 def test_documents_that_are_not_there_are_searched_for_everywhere_and_counted():
     index = LevelIndex(CORPUS, NAMES, BEST)
     assert ranked(index, (1, 1), documents=["b", "c"]).ids.tolist() == [8, 11] and not index.num_fallbacks
@@ -254,6 +288,9 @@ def test_what_is_refused():
         ranked(index, (1, 1), 0)
     with pytest.raises(UsageError, match="weight 1.5: must be a share"):
         ranked(index, (1, 1), weight=1.5)
+    for share in (1.0, -0.1, np.nan):
+        with pytest.raises(UsageError, match="must be at least 0 and below 1"):
+            ranked(index, (1, 1), smooth=share)
     with pytest.raises(InputError, match="its vector has 2 components, those of the corpus have 6; use the encoder"):
         index.rank("q", np.ones(2, np.float32), LevelRange(1, 1))
     for lost in (np.nan, np.inf):
