@@ -144,6 +144,25 @@ def test_parents_by_a_compressor(qrag, shelf):
     assert "compressor: trained on vectors of the encoder" in err
 
 
+def test_parts_are_scored_with_what_is_around_them(qrag):
+    build(qrag, *LEVELS, "--parents", "mean")
+    find = ("find", "i", QUESTION, "--retriever", "dense", "--json", "--top_k", "20", "--levels")
+    plain, smooth = (json.loads(qrag(*find, "sentence", *more)[1]) for more in ((), ("--smooth", "0.9")))
+    whole = json.loads(qrag(*find, "document")[1])
+
+    def scores(found):
+        return {hit["text"]: hit["score"] for hit in found["passages"] if hit["file"] == "notes/b.md"}
+
+    (around,), own, mixed = scores(whole).values(), scores(plain), scores(smooth)
+    assert own.keys() == mixed.keys() and len(own) > 1
+    for text in own:
+        assert mixed[text] == pytest.approx(0.1 * own[text] + 0.9 * around, abs=1e-5)
+    assert smooth["num_vectors"] > plain["num_vectors"]
+    err = refused(qrag, "find", "i", QUESTION, "--smooth", "0.5")
+    assert "--smooth: works only with levels; name some too (--levels)" in err
+    assert "at least 0 and below 1" in refused(qrag, *find, "sentence", "--smooth", "1")
+
+
 def asked(qrag, *flags):
     code, out, err = qrag("ask", "i", QUESTION, "--no_llm", "--json", *flags)
     assert code == 0, err

@@ -234,7 +234,7 @@ def test_a_part_gets_a_share_of_what_is_around_it():
 def test_smoothed_scores_are_those_of_a_slow_reading(case, seed, parents, share):
     corpus, asked = case_corpus(case, seed)
     index = LevelIndex(corpus, NAMES, parents)
-    own = index._scores(np.arange(len(corpus)), asked)  # one node at a time is tested above
+    own = index._scores(np.arange(len(corpus)), unit_rows(asked[None])[0])  # itself tested above
 
     def smoothed(node):
         tree, place = corpus.tree_of(node)
