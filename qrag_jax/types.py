@@ -390,7 +390,8 @@ class Sampling:
         logprobs: report the log-probability of every new token.
         grammar: the form of an answer; None is any. An answer that ends by itself has this form. Near `max_tokens` only
             tokens on the way to its end are chosen. So an answer of all `max_tokens` ("length") has it too, unless the
-            shortest possible answer is longer. A generator that cannot do this refuses it (`TextGenerator`).
+            shortest possible answer is longer. llama.cpp and servers cut such an answer in the middle. A generator that
+            cannot hold answers to a grammar refuses it (`TextGenerator`).
     """
 
     max_tokens: int = 400

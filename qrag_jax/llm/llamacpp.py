@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -25,13 +26,17 @@ import numpy as np
 
 from qrag_jax.llm.thinking import is_mark
 from qrag_jax.models.gguf.file import read_gguf
-from qrag_jax.models.gguf.tokenizer import ends_of_gguf, marks_of_gguf
+from qrag_jax.models.gguf.tokenizer import ends_of_gguf, marks_of_gguf, template_of_gguf
 from qrag_jax.models.grammar.compile import compile_grammar, lark_of
 from qrag_jax.models.weights.machine import available_bytes
 from qrag_jax.models.weights.packages import sha256_of
 from qrag_jax.types import InputError, Sampling, UsageError
 
 _WHEEL = "xllamacpp"
+NO_TEMPLATE = (
+    "this model has no chat template, so it cannot answer questions; use a model trained on conversations "
+    '("instruct", "chat")'
+)
 INSTALL = "pip install 'qrag_jax[llamacpp]'"
 _CACHE_BYTES = 2**31  # of keys and values, at most; where one prompt needs more, it gets it
 _FIRST_CACHE_BYTES = 2**28
@@ -90,7 +95,7 @@ class LlamaCpp:
 
         Raises:
             UsageError: the wheel is missing, the model does not fit into memory, or a setting does not fit the model.
-            InputError: a damaged file, or a model that llama.cpp does not read.
+            InputError: a damaged file, one without a chat template, or a model that llama.cpp does not read.
         """
         if not is_installed():
             raise UsageError(f"language model {str(path)!r}: the engine llamacpp is not installed; run: {INSTALL}")
@@ -102,16 +107,18 @@ class LlamaCpp:
             raise UsageError(f"batch_size {batch_size} must be at least 1")
         if not 2 <= self.window <= self._shape.window:
             raise UsageError(f"window {window}: choose 2 to {self._shape.window}, the positions of the model")
-        self._folder = tempfile.TemporaryDirectory(prefix="qrag-")
-        self._lock, self._server, self._context = Lock(), None, 0
+        owner = weakref.proxy(self)  # memory is given back when nobody holds the model, not some time later
+        self.tokenizer = LlamaTokenizer(file.metadata, str(path), lambda *what, **more: owner._post(*what, **more))
+        self._preserved = [text for text in self.tokenizer.token_texts.values() if is_mark(text)]
+        short = None if len(tempfile.gettempdir()) < 80 else "/tmp"  # names of sockets have 107 bytes
+        self._folder = tempfile.TemporaryDirectory(prefix="qrag-", dir=short)
+        self._busy, self._door, self._context = Lock(), Lock(), 0
+        self._server: Any = None
         with ThreadPoolExecutor(1) as pool:
             hashed = pool.submit(sha256_of, path) if fingerprint is None else None
             first = max(_MIN_CONTEXT, _FIRST_CACHE_BYTES // self._shape.token_bytes)
             self._start(1 << (min(first, self.window).bit_length() - 1))
             self.fingerprint = fingerprint if hashed is None else hashed.result()
-        self.tokenizer = LlamaTokenizer(file.metadata, str(path), self._post)
-        marks = self.tokenizer.token_texts.values()
-        self._preserved = [text for text in marks if is_mark(text)]
         self.name = f"llamacpp-{importlib.metadata.version(_WHEEL)}"
 
     def generate_ids(
@@ -129,7 +136,7 @@ class LlamaCpp:
         if not prompts:
             return
         request = self._request(sampling)
-        with self._lock:
+        with self._busy:
             rows = self._make_room([min(len(prompt) + sampling.max_tokens, self.window) for prompt in prompts])
             cancelled, pool = Event(), ThreadPoolExecutor(rows)
             try:
@@ -199,25 +206,28 @@ class LlamaCpp:
         rows = int(np.searchsorted(sums, limit, side="right")) or 1
         needed = int(sums[rows - 1])
         if needed > self._context:
-            self._start(max(needed, min(limit, 1 << (needed - 1).bit_length())))
+            with self._door:
+                self._start(max(needed, min(limit, 1 << (needed - 1).bit_length())))
         return rows
 
     def _start(self, context: int) -> None:
         """Loads the model with a cache of so many tokens."""
         import xllamacpp
 
+        native: Any = xllamacpp
         self._server = None  # frees the old one first
-        self._shape.check_memory(self._path, context)
-        params = xllamacpp.CommonParams()
+        _check_memory(self._path, context, context * self._shape.token_bytes)
+        params = native.CommonParams()
         params.model.path = str(self._path)
         params.hostnames = [str(self._socket(context))]
         params.verbosity = -1
         params.n_ctx, params.n_parallel, params.kv_unified = context, self._rows, True
         params.cache_ram_mib = _PREFIX_MIB
+        params.load_mode = native.llama_load_mode.LLAMA_LOAD_MODE_NONE  # a mapped file counts twice: it is repacked
         params.warmup = params.fit_params = params.ui = params.endpoint_slots = False
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = _num_threads()
         try:
-            self._server = xllamacpp.Server(params)
+            self._server = native.Server(params)
         except RuntimeError as error:
             raise InputError(
                 f"llama.cpp (xllamacpp {importlib.metadata.version(_WHEEL)}) does not load it: it is damaged, or of a "
@@ -236,7 +246,7 @@ class LlamaCpp:
         """Asks for what the server object tells only over its socket."""
         connection = http.client.HTTPConnection("localhost")
         connection.sock = socket.socket(socket.AF_UNIX)
-        with contextlib.closing(connection):
+        with self._door, contextlib.closing(connection):
             connection.sock.connect(str(self._socket(self._context)))
             connection.request("POST", path, json.dumps(values), {"Content-Type": "application/json"})
             told = json.loads(connection.getresponse().read())
@@ -270,10 +280,9 @@ class LlamaTokenizer:
         self.token_texts = special | other
         texts = metadata["tokenizer.ggml.tokens"]
         self.bos_token, self.eos_token = (None if number is None else texts[number] for number in (bos_id, eos_id))
-        template = metadata.get("tokenizer.chat_template")
-        if template is not None and not isinstance(template, str):
-            raise InputError(f"tokenizer.chat_template is {template!r:.100}, a text is needed", file=source)
-        self.chat_template: str | None = template
+        self.chat_template: str = template_of_gguf(metadata, source) or ""
+        if not self.chat_template:
+            raise InputError(NO_TEMPLATE)
 
     def encode(self, text: str, special: bool) -> list[int]:
         """Token ids of a text, nothing put before or after it; see `DecoderTokenizer.encode`."""
@@ -290,29 +299,19 @@ class LlamaTokenizer:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What the metadata of a file say about memory.
-
-    Attributes:
-        window: positions that the model was trained with.
-        token_bytes: of the cache, for each token; an estimate.
-        file_bytes: of the file.
-    """
+    """What the metadata of a file say: its family, positions that it was trained with, cache bytes a token (about)."""
 
     family: str
     window: int
     token_bytes: int
-    file_bytes: int
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], path: Path) -> "_Shape":
         family = metadata.get("general.architecture")
-        if not isinstance(family, str):
-            raise InputError(f"general.architecture is {family!r:.100}, a text is needed", file=path)
 
         def number(name: str, default: int | None = None) -> int:
             value = metadata.get(f"{family}.{name}", default)
-            if isinstance(value, np.ndarray) and value.size:  # one a layer
-                value = int(value.max())
+            value = int(value.max()) if isinstance(value, np.ndarray) and value.size else value  # one a layer
             if type(value) is not int or value < 1:
                 raise InputError(f"{family}.{name} is {value!r:.100}, a whole number from 1 on is needed", file=path)
             return value
@@ -321,17 +320,18 @@ class _Shape:
         size = number("attention.key_length", max(1, number("embedding_length") // heads))
         both = size + number("attention.value_length", size)
         token_bytes = 2 * number("block_count") * number("attention.head_count_kv", heads) * both  # float16
-        return cls(family, number("context_length"), token_bytes, path.stat().st_size)
+        return cls(str(family), number("context_length"), token_bytes)
 
-    def check_memory(self, path: Path, context: int) -> None:
-        """Raises an error for a model that does not fit into the memory of this machine."""
-        available, cache = available_bytes(), context * self.token_bytes
-        if available is not None and self.file_bytes + cache > available:
-            raise UsageError(
-                f"language model {str(path)!r}: its weights take at least {self.file_bytes / 1e9:,.2f} GB and a cache "
-                f"of {context:,} tokens {cache / 1e9:,.2f} GB, and {available / 1e9:,.2f} GB of memory are available: "
-                "use a smaller model, or one with fewer bits, or shorter prompts"
-            )
+
+def _check_memory(path: Path, context: int, cache: int) -> None:
+    """Raises an error for a model that does not fit into the memory of this machine."""
+    available, size = available_bytes(), path.stat().st_size
+    if available is not None and size + cache > available:
+        raise UsageError(
+            f"language model {str(path)!r}: its weights take at least {size / 1e9:,.2f} GB and a cache of {context:,} "
+            f"tokens {cache / 1e9:,.2f} GB, and {available / 1e9:,.2f} GB of memory are available: use a smaller "
+            "model, or one with fewer bits, or shorter prompts"
+        )
 
 
 def _said(parts: Sequence[Mapping[str, Any]]) -> Said:
@@ -362,5 +362,5 @@ def _num_threads() -> int:
 
 def _seed(prompt: Sequence[int], seed: int) -> int:
     """The seed of a prompt's draws: other prompts have other draws. Below 2**32 - 1, which llama.cpp takes for none."""
-    digest = hashlib.blake2b(np.asarray([seed, *prompt], np.int64).tobytes(), digest_size=4).digest()
+    digest = hashlib.blake2b(repr((seed, *prompt)).encode(), digest_size=4).digest()
     return int.from_bytes(digest) >> 1

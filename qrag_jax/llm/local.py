@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from qrag_jax.llm.llamacpp import INSTALL, LlamaCpp, Said, is_installed
+from qrag_jax.llm.llamacpp import INSTALL, NO_TEMPLATE, LlamaCpp, Said, is_installed
 from qrag_jax.llm.thinking import answer_of, is_mark, opened_by
 from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.generation import Decoded, make_decoder
@@ -70,10 +70,7 @@ class LocalGenerator:
             self._tokenizer, fingerprint = loaded.tokenizer, loaded.fingerprint
             self.decoding = make_decoder(loaded, compute_dtype=kept, mesh=mesh, **sizes)
         if self._tokenizer.chat_template is None:
-            raise InputError(
-                "this model has no chat template, so it cannot answer questions; use a model trained on conversations "
-                '("instruct", "chat")'
-            )
+            raise InputError(NO_TEMPLATE)
         self._template, self.window = self._tokenizer.chat_template, self.decoding.window
         self.model = f"local:{fingerprint}:{kept}:{self.window}"
 

@@ -227,7 +227,7 @@ def test_a_missing_source_is_refused(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_SMOLLM2, reason=f"the embedded decoder is absent: {SMOLLM2_INSTALL}")
 def test_smollm2_answers():
-    generator = LocalGenerator(batch_size=4)
+    generator = LocalGenerator(engine="jax", batch_size=4)
     questions = ["What is the capital of France?", "What is 2 + 2?", "Name a colour of the sky."]
     prompts = [(Message("user", question),) for question in questions]
     sampling = Sampling(max_tokens=16, logprobs=True)

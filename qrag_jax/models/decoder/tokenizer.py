@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders
 
 from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_limited, read_text_limited
 from qrag_jax.files.whole_file import read_json
-from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, tokenizer_from_gguf
+from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, template_of_gguf, tokenizer_from_gguf
 from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, check_ids, named_faults
 from qrag_jax.types import InputError, UsageError
 
@@ -108,15 +108,12 @@ class DecoderTokenizer:
         """Builds the tokenizer that the metadata of a GGUF file (`tokenizer.ggml.*`) describes."""
         tokenizer = tokenizer_from_gguf(metadata, source)
         bos_id, eos_id, ends = ends_of_gguf(metadata, source)
-        template = metadata.get("tokenizer.chat_template")
-        if template is not None and not isinstance(template, str):
-            raise InputError(f"tokenizer.chat_template is {template!r:.100}, a text is needed", file=source)
         return cls(
             tokenizer,
             bos_token=None if bos_id is None else tokenizer.id_to_token(bos_id),
             eos_token=None if eos_id is None else tokenizer.id_to_token(eos_id),
             eos_ids=ends,
-            chat_template=template,
+            chat_template=template_of_gguf(metadata, source),
             source=source,
             is_built_here=True,
         )

@@ -99,6 +99,14 @@ def marks_of_gguf(metadata: Mapping[str, Any], source: str) -> tuple[dict[int, s
     return special, other
 
 
+def template_of_gguf(metadata: Mapping[str, Any], source: str) -> str | None:
+    """The chat template of a file; None without one."""
+    template = metadata.get("tokenizer.chat_template")
+    if template is not None and not isinstance(template, str):
+        raise InputError(f"tokenizer.chat_template is {template!r:.100}, a text is needed", file=source)
+    return template
+
+
 def _id(metadata: Mapping[str, Any], role: str, size: int, source: str) -> int | None:
     key = f"{_KEY}{role}_token_id"
     value = metadata.get(key)
