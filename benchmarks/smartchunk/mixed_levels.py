@@ -310,7 +310,7 @@ def planning_records(study: Study, kinds: Sequence[str], budget: int) -> list[di
                 "answer": f"{_TRACES[one.kind]} {plan_json(own, names)}",
                 "label": [own.least, own.most],
                 "recalls": _table_of(ranges, names, mixed.recall[number, mixed.ranges]),
-                "costs": _table_of(ranges, names, plan_cost(built, sent, full)),
+                "costs": _table_of(ranges, names, np.asarray(plan_cost(built, sent, full))),
             }
         )
     return found
