@@ -5,12 +5,12 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from support.decoders import decoder_config, random_decoder_params
 from support.tiers import slow_but
 
-from qrag_jax.models.decoder.network import token_logprobs
-from qrag_jax.models.decoder.rollout import read_prompts
+from qrag_jax.models.decoder.network import init_params, token_logprobs
+from qrag_jax.models.decoder.rollout import generate_groups, read_prompts
 from qrag_jax.models.decoder.sharding import cache_sharding, decoder_shardings
 from qrag_jax.types import UsageError
 
@@ -104,3 +104,27 @@ def test_a_mesh_of_explicit_axes_is_refused():
     mesh = jax.make_mesh((2,), ("model",), axis_types=(AxisType.Explicit,), devices=jax.devices()[:2])
     with pytest.raises(UsageError, match="make it with jax.make_mesh"):
         decoder_shardings(mesh, decoder_config(), {})
+
+
+@pytest.mark.slow
+def test_losses_gradients_and_draws_are_those_of_one_device():
+    config = decoder_config("llama", **{**WIDE, "hidden_size": 64, "intermediate_size": 64})
+    params = init_params(config, jax.random.key(0))
+    tokens = np.random.default_rng(0).integers(0, 24, (8, 12)).astype(np.int32)
+    segments = np.repeat([[1, 2, 0]], [5, 6, 1], axis=1).repeat(8, axis=0).astype(np.int32)
+    lengths, seeds = np.arange(5, 13, dtype=np.int32), np.arange(32, dtype=np.uint32).reshape(8, 4)
+    step = jax.jit(jax.value_and_grad(lambda *batch: -token_logprobs(*batch, config=config).mean()))
+    draw = jax.jit(partial(generate_groups, config=config, max_tokens=6, end_ids=(3, 4)))
+    loss, gradient = step(params, tokens, segments)
+    drawn = draw(params, tokens, lengths, seeds)
+    assert len({tuple(row) for row in drawn.tokens.reshape(32, -1).tolist()}) > 24
+    for sizes in ((8, 1, 1), (4, 1, 2), (2, 2, 2)):
+        mesh = mesh_of(*sizes, names=("data", "fsdp", "model"))
+        rows = NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+        split = jax.device_put(params, decoder_shardings(mesh, config, params))
+        found, of_mesh = step(split, *jax.device_put((tokens, segments), rows))
+        np.testing.assert_allclose(found, loss, atol=1e-5)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), of_mesh, gradient)
+        again = draw(split, *jax.device_put((tokens, lengths, seeds), rows))
+        np.testing.assert_array_equal(again.tokens, drawn.tokens)
+        np.testing.assert_allclose(again.logprobs, drawn.logprobs, atol=1e-5)
