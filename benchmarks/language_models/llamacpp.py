@@ -6,6 +6,9 @@
 Each engine answers in a process of its own, one after the other, model by model. A round asks two new prompts of equal
 length: one answer of a single token, which is reading, and one of more, which is reading and writing. The first round
 compiles and does not count. Memory is the peak of the process, minus what it held before the model was loaded.
+
+Threads of llama.cpp wait for each other, so a busy machine slows it down most. `--cpu` measures on such a machine: one
+core for each engine, and CPU seconds in place of seconds.
 """
 
 import json
@@ -30,21 +33,24 @@ def megabytes(field: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024 / 1e6
 
 
-def measure(model: str, named: dict, words: int, new: int, rounds: int) -> dict:
+def measure(model: str, named: dict, words: int, new: int, rounds: int, by_cpu: int) -> dict:
     """Measures one engine in this process."""
+    now = time.process_time if by_cpu else time.perf_counter
+    if by_cpu:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     from qrag_jax.llm.local import LocalGenerator
     from qrag_jax.types import Message, Sampling
 
-    before, start = megabytes("VmRSS"), time.perf_counter()
+    before, start = megabytes("VmRSS"), now()
     generator = LocalGenerator(model, **named)
-    load = time.perf_counter() - start
+    load = now() - start
     rng, reads, writes = random.Random(0), [], []
 
     def ask(tokens: int) -> tuple[float, int, int]:
         text = " ".join(rng.choices(_WORDS, k=words)) + ". Write a long story about each of these words."
-        began = time.perf_counter()
+        began = now()
         (answer,) = generator.generate([(Message("user", text),)], sampling=Sampling(max_tokens=tokens))
-        return time.perf_counter() - began, answer.prompt_tokens, answer.completion_tokens
+        return now() - began, answer.prompt_tokens, answer.completion_tokens
 
     for _ in range(rounds + 1):
         short, prompt, _ = ask(1)
@@ -68,7 +74,8 @@ def format_report(result: dict) -> str:
 
     lines = ["# GGUF models on CPU: llama.cpp beside the decoder before it", ""]
     lines += [f"`{result['command']}`; see the script for what is measured.", "", *about_lines(result["about"])]
-    heads = ["model", "engine", "load, s", "read, tokens/s", "write, tokens/s", "peak memory, MB"]
+    unit = "CPU s of one core" if result["by_cpu"] else "s"
+    heads = ["model", "engine", f"load, {unit}", f"read, tokens/{unit}", f"write, tokens/{unit}", "peak memory, MB"]
     rows = [
         [model_name(one["model"]), engine, *(f"{one[engine][name]:,.1f}" for name in ("load", "read", "write")),
          f"{one[engine]['memory']:,.0f}"]
@@ -87,15 +94,17 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=240)
     parser.add_argument("--new", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true", help="measure CPU seconds of one core")
     args = parser.parse_args()
-    flags = [str(args.words), str(args.new), str(args.rounds)]
-    result = {"about": about("xllamacpp"), "models": []}
+    flags = [str(args.words), str(args.new), str(args.rounds), str(int(args.cpu))]
+    result = {"about": about("xllamacpp"), "by_cpu": args.cpu, "models": []}
     for model in args.models:
         row = {engine: started(model, engine, args.older if engine == "older" else ROOT, flags) for engine in ENGINES}
         result["models"].append({"model": model, **row})
         print(json.dumps(result["models"][-1]), flush=True)
     names = " ".join(Path(model).name for model in args.models)
     result["command"] = f"python -m benchmarks.language_models.llamacpp {names} --older FOLDER --rounds {args.rounds}"
+    result["command"] += " --cpu" if args.cpu else ""
     write(RESULTS, "llamacpp", result, format_report(result))
 
 
