@@ -77,7 +77,7 @@ def run_seed(config_path: str, overrides: Sequence[str], wanted: Sequence[tuple[
             limit = (f"imitation.traces={traces}",) if traces else ()
             begun = time.perf_counter()
             own = prepare(load_config(DecoderRun, config_path, [*overrides, *limit, *ROWS[name]]))
-            at = RunState(own.learner.init(start), state.progress)
+            at = RunState(own.updates.learner.init(start), state.progress)
             while not own.updates.is_done(at):
                 at, _ = own.updates(at, ())
             row = result_row(own, at, time.perf_counter() - begun)
