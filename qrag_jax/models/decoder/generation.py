@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from qrag_jax.models.decoder.constraint import Automata, Joined
+from qrag_jax.models.decoder.constraint import Automata, Constraint, Joined
 from qrag_jax.models.decoder.network import ComputeDtype
 from qrag_jax.models.decoder.scheduling import find_stop, padded_size, prompt_hash
 from qrag_jax.models.decoder.sharding import decoder_shardings
@@ -150,7 +150,7 @@ class Decoding:
         written = self._steps.read(self._params, tokens, lengths, slots=padded_size(size + int(rooms.max())))
         while live.any():
             written, told, where = self._steps.write(self._params, written, rows, live, constraint)
-            constraint = None if constraint is None else constraint.replace(where=where)
+            constraint = None if constraint is None else Constraint(constraint.tables, where)
             new, logprobs, steps = jax.device_get(told)
             for row in np.flatnonzero(live):
                 if decoded := self._hear(answers[row], new[row, :steps], logprobs[row, :steps], sampling):

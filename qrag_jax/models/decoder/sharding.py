@@ -64,7 +64,8 @@ def decoder_shardings(mesh: Mesh, config: DecoderConfig, tree: PyTree) -> PyTree
 def cache_sharding(mesh: Mesh, config: DecoderConfig) -> LayerCache:
     """Where keys and values live: split by head where the heads divide, else whole everywhere."""
     spec = PartitionSpec() if config.num_kv_heads % _ways(mesh) else PartitionSpec(None, None, None, _AXIS)
-    return LayerCache(NamedSharding(mesh, spec), NamedSharding(mesh, spec))
+    where: Any = NamedSharding(mesh, spec)
+    return LayerCache(where, where)
 
 
 def _ways(mesh: Mesh) -> int:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.constraint import Constraint, Where, allowed_tokens, step_on
@@ -46,27 +46,27 @@ class Rows:
     """Prompts of a batch, and how they are to be answered.
 
     Attributes:
-        size: slots of the prompts, padding counted.
+        size: int32 [], slots of the prompts, padding counted.
         lengths: int32 [B], tokens of each prompt, which stand at the end of its slots.
         hashes: uint32 [B, 2], of prompt and seed; with the number of a token they make the key of its draw.
         rooms: int32 [B], most new tokens.
         draws: how tokens are drawn.
     """
 
-    size: Int[Array, ""]
-    lengths: Int[Array, " B"]
-    hashes: UInt32[Array, "B 2"]
-    rooms: Int[Array, " B"]
+    size: Any
+    lengths: Any
+    hashes: Any
+    rooms: Any
     draws: Draws
 
 
 @struct.dataclass
 class Written:
-    """A batch at work: `count` new tokens of every row are in the cache, and `logits` are those of the next."""
+    """A batch at work: `count` new tokens of every row are in the cache, and `logits` [B, vocab] those of the next."""
 
     cache: LayerCache
-    logits: Float[Array, "B vocab"]
-    count: Int[Array, ""]
+    logits: Any
+    count: Any
 
 
 class Steps(NamedTuple):
@@ -95,8 +95,8 @@ def compiled_steps(
     placed: Any = None if mesh is None else Written(cache_sharding(mesh, config), None, None)
     write = partial(write_block, config, compute_dtype, ends)
     return Steps(
-        jax.jit(read, static_argnames="slots", **({} if mesh is None else {"out_shardings": placed})),
-        jax.jit(write, donate_argnums=1, **({} if mesh is None else {"out_shardings": (placed, None, None)})),
+        jax.jit(read, static_argnames="slots", out_shardings=placed),
+        jax.jit(write, donate_argnums=1, out_shardings=None if mesh is None else (placed, None, None)),
     )
 
 
