@@ -28,7 +28,7 @@ NUM_UPDATES = 8
 @pytest.fixture(autouse=True)
 def split_small_arrays(monkeypatch):
     """Towers of tests are small: FSDP splits them all the same."""
-    monkeypatch.setattr("qrag_jax.sharding._SMALLEST_SPLIT", 16)
+    monkeypatch.setattr("qrag_jax.sharding.SMALLEST_SPLIT", 16)
 
 
 def run_config(mode, accumulate=1, **options):
@@ -141,7 +141,7 @@ sys.path.insert(0, {tests!r})
 from pathlib import Path
 import qrag_jax.sharding
 from qrag_jax.sharding import start_processes
-qrag_jax.sharding._SMALLEST_SPLIT = 16
+qrag_jax.sharding.SMALLEST_SPLIT = 16
 start_processes("localhost:{port}", 2, int(sys.argv[1]))
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import load_config
