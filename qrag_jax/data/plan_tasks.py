@@ -76,7 +76,7 @@ class PlanTaskConfig:
     def __post_init__(self) -> None:
         positive, shares = ("train_prompts", "repeats"), ("wide_traces", "start_share", "start_doubt")
         bounds = {"zipf": "[0, inf)", "kinds": f"[1, {len(_KIND_WORDS)}]", "documents": f"[1, {len(_PLACES)}]"}
-        check_fields(self, "task", positive=positive, shares=shares, within=bounds, at_least={"noise": 0})
+        check_fields(self, positive=positive, shares=shares, within=bounds, at_least={"noise": 0})
 
 
 class PlanTask:

@@ -153,11 +153,11 @@ def test_a_hint_stands_at_the_end_of_the_last_message():
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"kinds": 0}, r"task.kinds 0: must lie in \[1, 4900\]"),
-        ({"kinds": 5_000}, r"task.kinds 5000: must lie in \[1, 4900\]"),
-        ({"documents": 5}, r"task.documents 5: must lie in \[1, 4\]"),
-        ({"wide_traces": 1.5}, "task.wide_traces"),
-        ({"zipf": -1.0}, "task.zipf"),
+        ({"kinds": 0}, r"kinds 0: must lie in \[1, 4900\]"),
+        ({"kinds": 5_000}, r"kinds 5000: must lie in \[1, 4900\]"),
+        ({"documents": 5}, r"documents 5: must lie in \[1, 4\]"),
+        ({"wide_traces": 1.5}, "wide_traces"),
+        ({"zipf": -1.0}, "zipf"),
     ],
 )
 def test_bad_configs_are_refused(fields, reason):

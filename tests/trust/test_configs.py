@@ -10,7 +10,7 @@ import os
 import random
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -25,6 +25,7 @@ from qrag_jax.eval.study.config import DefaultStudy, TaskConfig
 from qrag_jax.files.strict_yaml import dump_yaml
 from qrag_jax.llm.prices import Prices
 from qrag_jax.names import CHUNKERS, LEARNERS
+from qrag_jax.train.decoder.config import DecoderData, DecoderRun
 from qrag_jax.train.optimise import GroupConfig
 from qrag_jax.train.qrag.config import DataConfig, DevConfig, RunConfig
 from qrag_jax.train.qrag.learner import LearnerConfig
@@ -43,6 +44,7 @@ ROOTS: list[Any] = [
         tasks={"mine": TaskConfig("files", "notes", "questions.jsonl")},
         strategies={"fixed": (ChunkConfig("fixed"), ChunkConfig("late"))},
     ),
+    DecoderRun(data=DecoderData(paths=("a.jsonl",), eval_paths=("b.jsonl",), levels=("document", "sentence"))),
     *map(ChunkConfig, CHUNKERS),
     Prices(),
 ]
@@ -56,8 +58,11 @@ IN_RANGE: dict[float, str] = {  # for numbers of `OUT_OF_RANGE`, the fields that
     0: "mining.temperature data.seed model.latent.prior_beta learner.gamma learner.lambda_ learner.tau "
     "learner.learning_rate.start learner.learning_rate.warmup learner.epsilon.start learner.weight_decay "
     "learner.adam_b1 learner.adam_b2 strategies.fixed.1.late.overlap_tokens late.overlap_tokens min_dev_questions "
-    "breakpoint.value linkage.lambda_ linkage.stop_distance dbscan.lambda_ hierarchy.merge_tokens storage_months",
-    -1: "env.fact_reward",
+    "breakpoint.value linkage.lambda_ linkage.stop_distance dbscan.lambda_ hierarchy.merge_tokens storage_months "
+    "data.controlled.zipf data.controlled.noise data.controlled.wide_traces data.controlled.start_share "
+    "data.controlled.start_doubt imitation.final_rate imitation.rehearsal rollout.clip_high rollout.kl_coef "
+    "rollout.ddof rollout.epsilon rollout.rewards.label_alignment rollout.rewards.length rollout.rewards.format",
+    -1: "env.fact_reward rollout.rewards.label_alignment rollout.rewards.length rollout.rewards.format",
 }
 REMEDY = re.compile(
     r"expected|must|one of|did you mean|fields here|at least|at most|above|below|positive|choose|give|takes?|or more"
@@ -111,7 +116,7 @@ def takes(hint: Any, value: Any) -> bool:
         return any(takes(arg, value) for arg in args)
     if origin in (list, tuple):
         return isinstance(value, list) and all(takes(args[0], item) for item in value)
-    if origin is dict:
+    if origin in (dict, Mapping):
         return isinstance(value, dict) and all(takes(args[1], item) for item in value.values())
     if is_dataclass(hint):
         return False  # none of the values above has its fields

@@ -1,7 +1,7 @@
 """Config of a decoder that learns; docs/how_to/train_decoders.md has a line for each field."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from qrag_jax.data.plan_tasks import PlanTaskConfig
@@ -32,6 +32,7 @@ class DecoderData:
     levels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_fields(self, within={"seed": f"[0, {2**31})"})
         if self.task == "jsonl" and not self.paths:
             raise UsageError("task jsonl needs at least one file", field="paths")
 
@@ -45,6 +46,12 @@ class ScratchShape:
     num_layers: int = 2
     num_heads: int = 4
     max_positions: int = 128
+
+    def __post_init__(self) -> None:
+        check_fields(self, positive=[one.name for one in fields(self)])
+        if self.hidden_size % (2 * self.num_heads):
+            reason = "must be a multiple of 2 x num_heads: rotary positions turn pairs of a head"
+            raise UsageError(reason, field="hidden_size", value=self.hidden_size)
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,9 @@ class StartConfig:
     examples: int = 0
     epochs: int = 8
     learning_rate: float = 2e-3
+
+    def __post_init__(self) -> None:
+        check_fields(self, positive=("epochs",), at_least={"examples": 0}, within={"learning_rate": "(0, inf)"})
 
 
 @dataclass(frozen=True)
@@ -161,7 +171,7 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         check_fields(
             self,
-            positive=("rollouts", "prompts", "max_tokens", "mini_batches", "parts"),
+            positive=("rollouts", "prompts", "max_tokens", "hint_tokens", "mini_batches", "parts", "max_trace"),
             within={"temperature": "(0, inf)", "learning_rate": "(0, inf)", "clip_low": "(0, 1)"},
             at_least={"group": 2, "kl_coef": 0, "clip_high": 0, "overlong_margin": 0, "ddof": 0, "epsilon": 0},
         )
