@@ -21,6 +21,7 @@ from qrag_jax.names import (
     FEATURES,
     LEARNERS,
     ROUTER_METHODS,
+    DecoderMethod,
 )
 
 _OF_TAGGER = """\
@@ -205,7 +206,7 @@ def _run_router(args: argparse.Namespace) -> int:
     return _train("router", made(service.RouterRequest, vars(args)), args)
 
 
-def _run_decoder(name: str, args: argparse.Namespace) -> int:
+def _run_decoder(name: DecoderMethod, args: argparse.Namespace) -> int:
     request = made(service.DecoderRequest, vars(args))
     if args.dry_run:
         from qrag_jax.config import dump_config
