@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import chex
 import jax
 import numpy as np
 
@@ -71,6 +72,7 @@ def run_seed(config_path: str, overrides: Sequence[str], wanted: Sequence[tuple[
         state, _ = job.updates(state, ())
     start = jax.device_get(state.learner.params)
     for name, traces in wanted:
+        chex.clear_trace_counter()  # rows share their compiled update, whose limit is meant for one run
         if name == "start":
             row = result_row(job, state, time.perf_counter() - begun)
         else:
