@@ -305,7 +305,7 @@ MULTIHOP_SETS = ("hotpot", "2wiki", "musique")
 FillName = Literal["plain", "widen", "merge"]
 FILLS: tuple[FillName, ...] = get_args(FillName)
 
-# What computes a local language model.
+# Engines of local language models.
 Engine = Literal["jax", "llamacpp"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 

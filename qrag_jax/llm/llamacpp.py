@@ -299,7 +299,7 @@ class LlamaTokenizer:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What the metadata of a file say: its family, positions that it was trained with, cache bytes a token (about)."""
+    """The family of a model, the positions that it was trained with, and about how many bytes a cached token takes."""
 
     family: str
     window: int

@@ -207,7 +207,7 @@ class LocalGenerator:
 
 
 def _engine(source: str | Path | LoadedDecoder, asked: Engine | None, asks_jax: bool) -> Engine:
-    """What computes a model; the one place where this is decided."""
+    """Chooses the engine of a model; no other place decides this."""
     is_gguf = not isinstance(source, LoadedDecoder) and names_gguf(source)
     if asked == "llamacpp":
         if not is_gguf:

@@ -48,7 +48,7 @@ class Decoded:
 
 @dataclass
 class _Answer:
-    """What one prompt of a batch has been answered so far."""
+    """The answer to one prompt of a batch, as far as it is drawn."""
 
     place: int  # of the prompt
     room: int

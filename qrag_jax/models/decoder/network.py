@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray
 
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.rotary import inverse_frequencies, rotate_halves, turns_at
@@ -159,7 +159,6 @@ def token_logprobs(
 def _next_logprobs(params: Params, hidden: Float[Array, "B T d"], targets: Int[Array, "B T"]) -> Float[Array, "B T"]:
     """Log-probabilities of the targets, a few tokens of every row at a time; a gradient computes the logits again."""
     (batch, length), size = targets.shape, max(1, _ROWS // targets.shape[0])
-    count = -(-length // size)
 
     @jax.checkpoint
     def piece(rows: tuple[Array, Array]) -> Array:
@@ -168,12 +167,15 @@ def _next_logprobs(params: Params, hidden: Float[Array, "B T d"], targets: Int[A
         chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
         return chosen - jax.nn.logsumexp(logits, axis=-1)
 
-    def cut(rows: Array) -> Array:
-        rows = jnp.pad(rows, ((0, 0), (0, count * size - length), *((0, 0),) * (rows.ndim - 2)))
-        return jnp.moveaxis(rows.reshape(batch, count, size, *rows.shape[2:]), 1, 0)
-
-    pieces = jax.lax.map(piece, (cut(hidden), cut(targets)))
+    pieces = jax.lax.map(piece, (_in_pieces(hidden, size), _in_pieces(targets, size)))
     return jnp.moveaxis(pieces, 0, 1).reshape(batch, -1)[:, :length]
+
+
+def _in_pieces(rows: Num[Array, "B T *rest"], size: int) -> Num[Array, "pieces B size *rest"]:
+    """Cuts the places of every row into pieces; zeros fill the last one."""
+    count = -(-rows.shape[1] // size)
+    rows = jnp.pad(rows, ((0, 0), (0, count * size - rows.shape[1]), *((0, 0),) * (rows.ndim - 2)))
+    return jnp.moveaxis(rows.reshape(rows.shape[0], count, size, *rows.shape[2:]), 1, 0)
 
 
 def segment_positions(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
@@ -201,16 +203,9 @@ def attend_packed(
 
     if length <= size:
         return block((query, segments, places))
-    count = -(-length // size)
-    missing = count * size - length
-
-    def cut(rows: Array) -> Array:
-        rows = jnp.pad(rows, ((0, 0), (0, missing), *((0, 0),) * (rows.ndim - 2)))
-        return jnp.moveaxis(rows.reshape(rows.shape[0], count, size, *rows.shape[2:]), 1, 0)
-
     # Queries behind the end attend to padding or to nothing; they are cut off.
-    ends = jnp.arange(count * size).reshape(count, size)
-    mixed = jax.lax.map(block, (cut(query), cut(segments), ends))
+    ends = jnp.arange(-(-length // size) * size).reshape(-1, size)
+    mixed = jax.lax.map(block, (_in_pieces(query, size), _in_pieces(segments, size), ends))
     return jnp.moveaxis(mixed, 0, 1).reshape(query.shape[0], -1, *query.shape[2:])[:, :length]
 
 

@@ -1,4 +1,4 @@
-"""What generation does on the device: read the prompts of a batch, and write a block of tokens of every row."""
+"""The two steps of generation on the device: one reads the prompts of a batch, one writes a block of tokens."""
 
 from collections.abc import Callable
 from functools import cache, partial

@@ -19,7 +19,7 @@ _IGNORED_TIED = re.compile(rf"{_FREQUENCIES}|lm_head\.weight")
 
 
 def decoder_table(config: DecoderConfig) -> tuple[TensorRow, ...]:
-    """The rows of a decoder; layers are stacked, and with tied embeddings the output layer is none of them."""
+    """A row for every tensor of a decoder. Layers are stacked. Tied embeddings leave out the output layer."""
     d, vocab = config.hidden_size, config.vocab_size
     layer = _layer_rows(config)
     rows = [TensorRow("model.embed_tokens.weight", ("embed", "embedding"), (vocab, d))]

@@ -66,7 +66,7 @@ def planner_record(levels: Sequence[str], trace_tokens: int, template: PromptTem
 
 
 def read_planner(run: str | Path) -> Router | TrainedPlans:
-    """What a run folder says of the planner in it; weights of a language model are not loaded.
+    """Reads the record of the planner in a run folder. It does not load the weights of a language model.
 
     Raises:
         UsageError: there is no such folder, or it has no planner.

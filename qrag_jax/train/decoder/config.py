@@ -16,7 +16,7 @@ Projection = Literal["query", "key", "value", "output", "gate", "up", "down"]
 
 @dataclass(frozen=True)
 class DecoderData:
-    """What a decoder learns from and is scored on.
+    """The records that a decoder learns from, and those that it is scored on.
 
     Attributes:
         paths, eval_paths: of task jsonl: files of planning records, or of chats whose last message is the answer.

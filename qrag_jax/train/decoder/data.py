@@ -1,4 +1,4 @@
-"""What a decoder learns from: prompts with labels, traces on demand, start examples, and how texts become tokens."""
+"""Training data of a decoder: prompts with labels, traces on demand, start examples; and texts as tokens."""
 
 import hashlib
 import json

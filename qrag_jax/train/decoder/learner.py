@@ -24,7 +24,7 @@ from qrag_jax.train.trainer import jit_update
 
 @struct.dataclass
 class LearnerState:
-    """What updates change.
+    """The arrays that an update changes.
 
     Attributes:
         params: the parameters that are trained: all, or the low-rank ones (`lora.split_trained`).

@@ -47,7 +47,7 @@ _WEIGHTS = {"cost": 0.2, "format": 0.1}  # of others 1
 
 @dataclass(frozen=True)
 class RewardOptions:
-    """What the rewards of plans need.
+    """Settings of the rewards of plans.
 
     Attributes:
         names: of the levels, the coarsest first.
