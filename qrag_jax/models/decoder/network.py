@@ -152,11 +152,11 @@ def token_logprobs(
         remat=remat,
     )
     known = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
-    logprobs = _next_logprobs(params, hidden[:, :-1], tokens[:, 1:])
+    logprobs = next_logprobs(params, hidden[:, :-1], tokens[:, 1:])
     return jnp.pad(jnp.where(known, logprobs, 0.0), ((0, 0), (1, 0)))
 
 
-def _next_logprobs(params: Params, hidden: Float[Array, "B T d"], targets: Int[Array, "B T"]) -> Float[Array, "B T"]:
+def next_logprobs(params: Params, hidden: Float[Array, "B T d"], targets: Int[Array, "B T"]) -> Float[Array, "B T"]:
     """Log-probabilities of the targets, a few tokens of every row at a time; a gradient computes the logits again."""
     (batch, length), size = targets.shape, max(1, _ROWS // targets.shape[0])
 

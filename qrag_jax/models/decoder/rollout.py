@@ -1,7 +1,7 @@
-"""Draws groups of answers on the device: each prompt is read once, and its group shares the cache.
+"""Groups of answers on the device, drawn and learned from: each prompt is read once for its whole group.
 
-One jit-able function with the parameters as an argument, for learners whose policy changes with every update; it has no
-journal, no grammar and no stop texts.
+Functions to be jitted with the parameters as an argument, for learners whose policy changes with every update; they
+have no journal, no grammar and no stop texts.
 """
 
 from functools import partial
@@ -12,7 +12,14 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from qrag_jax.models.decoder.config import DecoderConfig
-from qrag_jax.models.decoder.network import ComputeDtype, Params, attend_packed, hidden_states, vocabulary_logits
+from qrag_jax.models.decoder.network import (
+    ComputeDtype,
+    Params,
+    attend_packed,
+    hidden_states,
+    next_logprobs,
+    vocabulary_logits,
+)
 
 
 @struct.dataclass
@@ -174,6 +181,57 @@ def generate_groups(
     return Rollouts(
         tokens.reshape(*grouped, -1), logprobs.reshape(*grouped, -1), counts.reshape(grouped), done.reshape(grouped)
     )
+
+
+def answer_logprobs(
+    params: Params,
+    prompts: Int[Array, "P N"],
+    lengths: Int[Array, " P"],
+    answers: Int[Array, "P G M"],
+    *,
+    config: DecoderConfig,
+    dtype: ComputeDtype = "float32",
+    remat: bool = True,
+) -> Float[Array, "P G M"]:
+    """`log p(token)` of the tokens of answers, as `token_logprobs` of each prompt with each of its answers.
+
+    The group shares its prompt: N + G M tokens are read in place of G (N + M).
+
+    Args:
+        prompts: padded on the left with any id.
+        lengths: tokens of each prompt, at least 1.
+        answers: any id behind an end; the numbers there mean nothing.
+        remat: see `hidden_states`.
+    """
+    (num_prompts, group, size), width = answers.shape, prompts.shape[1]
+    pads = width - lengths[:, None]
+    real = jnp.arange(width) >= pads
+    segments, earlier = real.astype(jnp.int32), real & (jnp.arange(width) < width - 1)
+    # Every answer begins with the last token of its prompt, whose output predicts the first token of the answer.
+    last = jnp.broadcast_to(prompts[:, -1:, None], (num_prompts, group, 1))
+    begun = jnp.concatenate([last, answers[..., :-1]], axis=-1).reshape(num_prompts, -1)
+    places = jnp.broadcast_to((lengths[:, None] - 1 + jnp.arange(size))[:, None], answers.shape)
+    own = jnp.broadcast_to(jnp.tril(jnp.ones((size, size), bool)), (num_prompts * group, size, size))
+
+    def attend(query: Array, key: Array, value: Array, _: Array, cache: tuple) -> tuple[Array, tuple]:
+        shared, new = ([x[:, :width] for x in (query, key, value)], [x[:, width:] for x in (query, key, value)])
+        single = [x.reshape(num_prompts * group, size, *x.shape[2:]) for x in new]
+        seen = jnp.broadcast_to(earlier[:, None], (num_prompts, group * size, width))
+        parts = [attend_part(new[0], shared[1], shared[2], seen), attend_part(*single, own)]
+        mixed = join_parts([(x.reshape(new[0].shape), total.reshape(new[0].shape[:3])) for x, total in parts])
+        return jnp.concatenate([attend_packed(*shared, segments), mixed], axis=1), cache
+
+    hidden, _ = hidden_states(
+        params,
+        jnp.concatenate([prompts, begun], axis=1),
+        jnp.concatenate([jnp.maximum(jnp.arange(width) - pads, 0), places.reshape(num_prompts, -1)], axis=1),
+        attend,
+        config=config,
+        dtype=dtype,
+        remat=remat,
+    )
+    rows = hidden[:, width:].reshape(num_prompts * group, size, -1)
+    return next_logprobs(params, rows, answers.reshape(-1, size)).reshape(answers.shape)
 
 
 def attend_part(

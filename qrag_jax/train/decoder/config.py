@@ -132,7 +132,7 @@ class RolloutConfig:
         max_tokens, hint_tokens: limits of an answer and of a hint; None: the hint's is that of an answer.
         temperature: of the draws; the ratio of the loss is taken at temperature 1.
         mini_batches: updates of a step, each on a part of its groups.
-        parts: that the rows of an update are divided into, one in memory at a time.
+        parts: that the groups of an update are divided into, one in memory at a time.
         ddof, epsilon, scales: `losses.group_advantages`.
         overlong: "mask": answers that were cut count in their group and train no token.
         overlong_margin: `losses.soft_overlong`.
@@ -177,8 +177,8 @@ class RolloutConfig:
         )
         if self.prompts % self.mini_batches:
             raise UsageError(f"{self.prompts} prompts cannot be divided evenly", field="mini_batches")
-        if self.prompts // self.mini_batches * self.group % self.parts:
-            raise UsageError("the rows of an update cannot be divided evenly", field="parts", value=self.parts)
+        if self.prompts // self.mini_batches % self.parts:
+            raise UsageError("the prompts of an update cannot be divided evenly", field="parts", value=self.parts)
 
 
 @dataclass(frozen=True)

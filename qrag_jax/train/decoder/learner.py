@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.network import ComputeDtype, Params, token_logprobs
-from qrag_jax.models.decoder.rollout import Rollouts, generate_groups
+from qrag_jax.models.decoder.rollout import Rollouts, answer_logprobs, generate_groups
 from qrag_jax.models.decoder.sharding import decoder_shardings
 from qrag_jax.train.decoder.lora import join_trained
 from qrag_jax.train.decoder.losses import grpo_loss, sft_loss
@@ -37,21 +37,39 @@ class LearnerState:
     reference: Any
 
 
-class Batch(NamedTuple):
-    """Rows to learn from; without advantages they are imitated.
+class Imitated(NamedTuple):
+    """Rows to imitate.
 
     Attributes:
         tokens, segments: [rows, width], as in `packing.Rows`.
         weights: [rows, width], `losses.token_weights`.
-        advantages: [rows].
-        old_logprobs: [rows, width], under the policy that drew them; None: that policy is the one before this update.
     """
 
     tokens: Any
     segments: Any
     weights: Any
-    advantages: Any = None
+
+
+class Drawn(NamedTuple):
+    """Groups of drawn answers to learn from.
+
+    Attributes:
+        prompts: [P, N], padded on the left; `lengths` [P] of them count.
+        answers: [P, G, M].
+        weights: [P, G, M], `losses.token_weights`.
+        advantages: [P, G].
+        old_logprobs: [P, G, M], under the policy that drew them; None: that policy is the one before this update.
+    """
+
+    prompts: Any
+    lengths: Any
+    answers: Any
+    weights: Any
+    advantages: Any
     old_logprobs: Any = None
+
+
+Batch = Imitated | Drawn
 
 
 @dataclass(frozen=True)
@@ -62,7 +80,7 @@ class LearnerConfig:
         decoder: the model.
         end_ids: tokens that end an answer.
         max_tokens: limit of an answer.
-        parts: of a batch of drawn answers, one in memory at a time.
+        parts: of the groups of an update, one in memory at a time.
     """
 
     decoder: DecoderConfig
@@ -84,7 +102,7 @@ class Learner(NamedTuple):
     Attributes:
         init: trained parameters -> state with a new optimiser, the reference being these parameters.
         update: (state, other parameters, batch, learning rate) -> (state, metrics).
-        logprobs: (trained, other parameters, tokens, segments) -> log-probabilities.
+        logprobs: (trained, other parameters, prompts, lengths, answers) -> log-probabilities of answers.
         draw, draw_greedy: (trained, other parameters, prompts, lengths, seeds) -> `Rollouts`; greedy without a seed.
     """
 
@@ -99,7 +117,8 @@ class Learner(NamedTuple):
 def make_learner(config: LearnerConfig, mesh: Mesh) -> Learner:
     """The functions of a learner; equal configs share them, so that runs in one process compile once."""
     optimiser = optax.chain(optax.clip_by_global_norm(config.max_norm), optax.scale_by_adam())
-    read = partial(token_logprobs, config=config.decoder, dtype=config.dtype, remat=config.remat)
+    options = {"config": config.decoder, "dtype": config.dtype, "remat": config.remat}
+    read, read_answers = partial(token_logprobs, **options), partial(answer_logprobs, **options)
 
     def placed(state: LearnerState) -> LearnerState:
         if mesh.size == 1:
@@ -111,19 +130,22 @@ def make_learner(config: LearnerConfig, mesh: Mesh) -> Learner:
         return placed(LearnerState(own, optimiser.init(own), reference))
 
     def loss(params: Params, others: Params, reference: Params, batch: Batch) -> tuple[Array, dict[str, Array]]:
-        logprobs = read(join_trained(params, others), batch.tokens, batch.segments)
-        if batch.advantages is None:
-            value = sft_loss(logprobs, batch.weights)
+        if isinstance(batch, Imitated):
+            value = sft_loss(read(join_trained(params, others), batch.tokens, batch.segments), batch.weights)
             return value, {"imitation": value}
-        known = logprobs if not config.kl_coef else read(join_trained(reference, others), batch.tokens, batch.segments)
+        asked = batch.prompts, batch.lengths, batch.answers
+        logprobs = read_answers(join_trained(params, others), *asked)
+        known = logprobs if not config.kl_coef else read_answers(join_trained(reference, others), *asked)
         old = logprobs if batch.old_logprobs is None else batch.old_logprobs
+        flat = [x.reshape(-1, x.shape[-1]) for x in (logprobs, old, known)]
         options = {"clip_low": config.clip_low, "clip_high": config.clip_high, "kl_coef": config.kl_coef}
-        value, metrics = grpo_loss(logprobs, old, known, batch.advantages, batch.weights, **options)
+        weights = batch.weights.reshape(flat[0].shape)
+        value, metrics = grpo_loss(*flat, batch.advantages.ravel(), weights, **options)
         return value, metrics | {"loss": value}
 
     def gradient(state: LearnerState, others: Params, batch: Batch) -> tuple[Params, dict[str, Array]]:
         own = jax.grad(loss, has_aux=True)
-        if config.parts == 1 or batch.advantages is None:
+        if config.parts == 1 or isinstance(batch, Imitated):
             return own(state.params, others, state.reference, batch)
         parts = jax.tree.map(lambda x: x.reshape(config.parts, -1, *x.shape[1:]), batch)
         one = lambda part: own(state.params, others, state.reference, part)  # noqa: E731
@@ -157,7 +179,7 @@ def make_learner(config: LearnerConfig, mesh: Mesh) -> Learner:
     return Learner(
         jax.jit(init),
         jit_update(update),
-        jax.jit(lambda params, others, *rows: read(join_trained(params, others), *rows)),
+        jax.jit(lambda params, others, *rows: read_answers(join_trained(params, others), *rows)),
         jax.jit(partial(draw, temperature=config.temperature)),
         jax.jit(partial(draw, temperature=0.0)),
     )

@@ -1,4 +1,4 @@
-"""Rows of fixed shape: prompts and answers to imitate, packed, and drawn answers behind their prompts."""
+"""Rows of fixed shape: prompts and answers to imitate, packed, and padded prompts."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -77,18 +77,3 @@ def pad_left(prompts: Sequence[Ids], width: int) -> tuple[Int[np.ndarray, "promp
     for row, prompt in zip(padded, prompts, strict=True):
         row[width - len(prompt) :] = prompt
     return padded, np.array([len(prompt) for prompt in prompts], np.int32)
-
-
-def drawn_rows(
-    prompts: Int[np.ndarray, "rows prompt"],
-    prompt_lengths: Int[np.ndarray, " rows"],
-    tokens: Int[np.ndarray, "rows answer"],
-    lengths: Int[np.ndarray, " rows"],
-) -> Rows:
-    """Each drawn answer behind its prompt, in a row of `prompt + answer` tokens, the prompt padded on the left."""
-    size = prompts.shape[1]
-    within = np.arange(tokens.shape[1]) < lengths[:, None]
-    known = np.arange(size) >= size - prompt_lengths[:, None]
-    segments = np.concatenate([known, within], axis=1).astype(np.int32)
-    answers = np.concatenate([np.zeros_like(known), within], axis=1)
-    return Rows(np.concatenate([prompts, np.where(within, tokens, 0)], axis=1).astype(np.int32), segments, answers)

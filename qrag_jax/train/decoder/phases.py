@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from qrag_jax.sharding import place, replicated, split_rows
 from qrag_jax.train.decoder.config import DecoderRun, Phase
 from qrag_jax.train.decoder.data import DecoderTask, Texts
-from qrag_jax.train.decoder.learner import Batch, Learner, LearnerState
+from qrag_jax.train.decoder.learner import Batch, Imitated, Learner, LearnerState
 from qrag_jax.train.decoder.losses import token_weights
 from qrag_jax.train.decoder.packing import fill_rows, pack_rows
 from qrag_jax.train.decoder.roll import HINTED, PROBE, VANILLA, Actor, Groups, grpo_batches
@@ -50,7 +50,7 @@ class Updates:
     others: Any
     mesh: Mesh
     latest: deque[tuple[int, Batch]] = field(default_factory=lambda: deque(maxlen=2))
-    _answers: dict[int, list[int]] = field(default_factory=dict)
+    _pairs: dict[tuple[bool, int], tuple[list[int], list[int]]] = field(default_factory=dict)  # (start?, record)
     _rows: tuple[int, list[list[int]], int] = (-1, [], 0)  # (imitation phase, rows of examples, width)
 
     def __call__(self, state: RunState, batch: object) -> tuple[RunState, Metrics]:
@@ -140,21 +140,24 @@ class Updates:
 
     def _pair(self, example: Example, kind: Phase) -> tuple[list[int], Sequence[int]]:
         """(prompt without a hint, answer) of an example."""
-        if kind == "start":
-            record = self.task.start[example.record]
-            return self.texts.prompt(record["messages"]), self.texts.answer(record["answer"])
-        prompt = self.actor.prompt_ids(example.record)
         if example.tokens:
-            return prompt, example.tokens
-        if example.record not in self._answers:
-            answer, most = self.texts.answer(self._trace(example.record)), self.config.rollout.max_tokens
-            if len(answer) > most and self.config.method != "sft":
-                raise InputError(
-                    f"training record {example.record}: its trace has {len(answer):,} tokens, and an answer at most "
-                    f"rollout.max_tokens={most:,}: raise it, or give a shorter trace"
-                )
-            self._answers[example.record] = answer
-        return prompt, self._answers[example.record]
+            return self.actor.prompt_ids(example.record), example.tokens
+        at = (kind == "start", example.record)
+        if at not in self._pairs:
+            self._pairs[at] = self._encoded(example.record, kind)
+        return self._pairs[at]
+
+    def _encoded(self, number: int, kind: Phase) -> tuple[list[int], list[int]]:
+        if kind == "start":
+            record = self.task.start[number]
+            return self.texts.prompt(record["messages"]), self.texts.answer(record["answer"])
+        answer, most = self.texts.answer(self._trace(number)), self.config.rollout.max_tokens
+        if len(answer) > most and self.config.method != "sft":
+            raise InputError(
+                f"training record {number}: its trace has {len(answer):,} tokens, and an answer at most "
+                f"rollout.max_tokens={most:,}: raise it, or give a shorter trace"
+            )
+        return self.actor.prompt_ids(number), answer
 
     # --- imitation ---------------------------------------------------------------------------------------------------
 
@@ -170,7 +173,7 @@ class Updates:
         first = progress.position * own.batch_rows
         pairs = [[self._pair(progress.queue[n], kind) for n in row] for row in rows[first : first + own.batch_rows]]
         filled = fill_rows(pairs, own.batch_rows, width)
-        batch = Batch(filled.tokens, filled.segments, token_weights(filled.answers, "token"))
+        batch = Imitated(filled.tokens, filled.segments, token_weights(filled.answers, "token"))
         learner, metrics = self._update(learner, progress, batch, rate)
         done = first + own.batch_rows >= len(rows)
         steps = progress.imitation_steps + (kind != "start")
@@ -256,7 +259,7 @@ class Updates:
         batches = list(grpo_batches(groups, used, own))
         if own.mini_batches > 1:  # else the ratio is taken to the policy before the update, which drew the answers
             old = [
-                self.learner.logprobs(learner.params, self.others, *self._placed((one.tokens, one.segments)))
+                self.learner.logprobs(learner.params, self.others, *self._placed((one.prompts, one.lengths, one.answers)))
                 for one, _ in batches
             ]
             batches = [(one._replace(old_logprobs=x), flat) for (one, flat), x in zip(batches, old, strict=True)]

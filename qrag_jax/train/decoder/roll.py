@@ -14,9 +14,9 @@ from qrag_jax.data.plan_tasks import with_hint
 from qrag_jax.sharding import place, replicated, split_rows
 from qrag_jax.train.decoder.config import DecoderRun, RolloutConfig
 from qrag_jax.train.decoder.data import DecoderTask, Record, Texts
-from qrag_jax.train.decoder.learner import Batch, Learner, answer_seeds
+from qrag_jax.train.decoder.learner import Drawn, Learner, answer_seeds
 from qrag_jax.train.decoder.losses import group_advantages, soft_overlong, token_weights
-from qrag_jax.train.decoder.packing import drawn_rows, pad_left
+from qrag_jax.train.decoder.packing import pad_left
 from qrag_jax.train.decoder.rewards import Reward, RewardOptions, WeightedReward, combine
 from qrag_jax.types import Message, TextGenerator, UsageError
 
@@ -210,7 +210,7 @@ def check_window(actor: Actor, window: int, hints: bool) -> None:
         )
 
 
-def grpo_batches(groups: Groups, used: Bool[np.ndarray, " n"], config: RolloutConfig) -> Iterator[tuple[Batch, int]]:
+def grpo_batches(groups: Groups, used: Bool[np.ndarray, " n"], config: RolloutConfig) -> Iterator[tuple[Drawn, int]]:
     """The mini-batches of a step, each with its number of groups of equal rewards.
 
     Args:
@@ -221,19 +221,21 @@ def grpo_batches(groups: Groups, used: Bool[np.ndarray, " n"], config: RolloutCo
         groups.rewards, valid, ddof=config.ddof, epsilon=config.epsilon, scales=config.scales
     )
     counted = valid & groups.finished if config.overlong == "mask" else valid
+    within = np.arange(groups.tokens.shape[2]) < groups.lengths[..., None]
+    learned = within & counted[..., None]
     size = len(used) // config.mini_batches
     for first in range(0, len(used), size):
         part = slice(first, first + size)
-        rows = drawn_rows(
-            np.repeat(groups.prompts[part], groups.tokens.shape[1], axis=0),
-            np.repeat(groups.prompt_lengths[part], groups.tokens.shape[1]),
-            groups.tokens[part].reshape(-1, groups.tokens.shape[2]),
-            groups.lengths[part].ravel(),
-        )
-        weights = token_weights(rows.answers & counted[part].reshape(-1, 1), config.mean, config.max_tokens)
+        weights = token_weights(learned[part].reshape(-1, learned.shape[2]), config.mean, config.max_tokens)
         if weights.any():
-            flat_values = advantages[part].ravel().astype(np.float32)
-            yield Batch(rows.tokens, rows.segments, weights, flat_values), int((flat & used)[part].sum())
+            batch = Drawn(
+                groups.prompts[part],
+                groups.prompt_lengths[part],
+                groups.tokens[part],
+                weights.reshape(learned[part].shape),
+                advantages[part].astype(np.float32),
+            )
+            yield batch, int((flat & used)[part].sum())
 
 
 def _rounded(length: int) -> int:

@@ -26,7 +26,7 @@ from qrag_jax.search.levels.planner_runs import RECORD, planner_record
 from qrag_jax.sharding import make_mesh, to_host
 from qrag_jax.train.decoder.config import DecoderRun
 from qrag_jax.train.decoder.data import Texts, load_task
-from qrag_jax.train.decoder.learner import LearnerConfig, LearnerState, make_learner
+from qrag_jax.train.decoder.learner import Drawn, LearnerConfig, LearnerState, make_learner
 from qrag_jax.train.decoder.lora import add_lora, join_trained, merge_lora, split_trained
 from qrag_jax.train.decoder.phases import RunState, Updates
 from qrag_jax.train.decoder.rewards import Reward
@@ -234,9 +234,14 @@ def _save_bad(job: Job, out: Path, number: int, values: Mapping[str, float]) -> 
     batch = next(batch for update, batch in job.updates.latest if update == number)
     path = out / f"bad_batch_{number}.json"
     metrics = {name: str(value) for name, value in values.items()}  # JSON has no NaN
-    rows = [job.updates.texts.decode(row[row > 0]) for row in np.asarray(batch.tokens)]
-    advantages = None if batch.advantages is None else np.asarray(batch.advantages).tolist()
-    write_json(path, {"update": number, "metrics": metrics, "rows": rows, "advantages": advantages}, indent=1)
+    decode = job.updates.texts.decode
+    if isinstance(batch, Drawn):
+        answers = [[decode(row[row > 0]) for row in group] for group in np.asarray(batch.answers)]
+        prompts = [decode(row[row > 0]) for row in np.asarray(batch.prompts)]
+        kept = {"prompts": prompts, "answers": answers, "advantages": np.asarray(batch.advantages).tolist()}
+    else:
+        kept = {"rows": [decode(row[row > 0]) for row in np.asarray(batch.tokens)]}
+    write_json(path, {"update": number, "metrics": metrics, **kept}, indent=1)
     return path
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qrag_jax.models.decoder.network import token_logprobs
-from qrag_jax.models.decoder.rollout import attend_part, generate_groups, join_parts, read_prompts
+from qrag_jax.models.decoder.rollout import answer_logprobs, attend_part, generate_groups, join_parts, read_prompts
 from tests.models.decoder.test_network import make
 
 PROMPTS = ([7, 8, 9, 10, 11], [12, 13, 14, 15, 16, 17, 18])
@@ -53,6 +53,29 @@ def test_logprobs_of_drawn_tokens_are_those_of_training(model, draw):
         start = len(PROMPTS[at[0]])
         np.testing.assert_allclose(drawn.logprobs[at][:count], found[number, start : start + count], atol=1e-5)
         assert not drawn.tokens[at][count:].any()
+
+
+def test_a_group_that_shares_its_prompt_has_the_logprobs_and_the_gradient_of_single_texts(model):
+    config, params = model
+    prompts = [*PROMPTS, [5]]  # nothing of a prompt of one token is shared
+    answers = np.random.default_rng(0).integers(2, 40, (3, 4, M)).astype(np.int32)
+    texts, segments = np.zeros((12, 13), np.int32), np.zeros((12, 13), np.int32)
+    starts = np.repeat([len(one) for one in prompts], 4)
+    for number, start in enumerate(starts):
+        text = [*prompts[number // 4], *answers[number // 4, number % 4]]
+        texts[number, : len(text)], segments[number, : len(text)] = text, 1
+    places = starts[:, None] + np.arange(M)
+
+    def single(params):
+        found = token_logprobs(params, jnp.asarray(texts), jnp.asarray(segments), config=config)
+        return jnp.take_along_axis(found, places, axis=1).reshape(answers.shape)
+
+    def shared(params):
+        return answer_logprobs(params, *left_padded(prompts, filler=9), jnp.asarray(answers), config=config)
+
+    np.testing.assert_allclose(shared(params), single(params), atol=1e-5)
+    slopes = [jax.grad(lambda own, each=each: jnp.sin(each(own)).sum())(params) for each in (shared, single)]
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-4), *slopes)
 
 
 def test_a_group_differs_and_a_row_depends_on_its_seed_alone(draw):

@@ -7,11 +7,12 @@ import pytest
 
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.network import init_params, token_logprobs
+from qrag_jax.models.decoder.rollout import answer_logprobs
 from qrag_jax.sharding import DecoderMesh, make_mesh
-from qrag_jax.train.decoder.learner import Batch, LearnerConfig, answer_seeds, make_learner
+from qrag_jax.train.decoder.learner import Drawn, LearnerConfig, answer_seeds, make_learner
 from qrag_jax.train.decoder.lora import add_lora, join_trained, merge_lora, split_trained
 from qrag_jax.train.decoder.losses import sft_loss, token_weights
-from qrag_jax.train.decoder.packing import fill_rows
+from qrag_jax.train.decoder.packing import fill_rows, pad_left
 
 CONFIG = DecoderConfig("qwen3", 50, 16, 24, 2, 2, 2, 8, 64, tie_embeddings=True, qk_norm=True)
 RATE = jnp.float32(1e-2)
@@ -44,10 +45,13 @@ def test_packed_rows_have_the_loss_of_separate_ones(params):
     )
 
 
-def drawn(rows=8):
-    filled = fill_rows([[one] for one in random_pairs(rows)], rows, 12)
-    values = np.random.default_rng(1).normal(size=rows).astype(np.float32)
-    return Batch(filled.tokens, filled.segments, token_weights(filled.answers, "sequence"), values)
+def drawn(prompts=4, group=3, size=5):
+    rng = np.random.default_rng(1)
+    answers = rng.integers(2, 50, (prompts, group, size)).astype(np.int32)
+    within = np.arange(size) < rng.integers(1, size + 1, (prompts, group, 1))
+    weights = token_weights(within.reshape(-1, size), "sequence").reshape(answers.shape)
+    values = rng.normal(size=(prompts, group)).astype(np.float32)
+    return Drawn(*pad_left([one for one, _ in random_pairs(prompts)], 8), answers, weights, values)
 
 
 def test_parts_of_a_batch_give_its_update(params):
@@ -61,10 +65,10 @@ def test_parts_of_a_batch_give_its_update(params):
 
 def test_an_update_favours_what_was_better(params):
     learner, batch = learner_of(kl_coef=0.0), drawn()
-    before = learner.logprobs(params, {}, batch.tokens, batch.segments)
+    before = learner.logprobs(params, {}, *batch[:3])
     state, metrics = learner.update(learner.init(params), {}, batch, RATE)
-    after = learner.logprobs(state.params, {}, batch.tokens, batch.segments)
-    gained = ((np.asarray(after) - np.asarray(before)) * batch.weights).sum(1)
+    after = learner.logprobs(state.params, {}, *batch[:3])
+    gained = ((np.asarray(after) - np.asarray(before)) * batch.weights).sum(-1)
     assert (gained * batch.advantages).sum() > 0 and float(metrics["clipped"]) == 0
 
 
@@ -74,7 +78,7 @@ def test_low_rank_leaves_are_trained_alone_and_merged(params):
     assert jax.tree.structure(join_trained(trained, others)) == jax.tree.structure(added)
     assert jax.tree.structure(merge_lora(added)) == jax.tree.structure(params)
     learner, batch = learner_of(), drawn()
-    read = lambda params: token_logprobs(params, jnp.asarray(batch.tokens), jnp.asarray(batch.segments), config=CONFIG)  # noqa: E731
+    read = lambda params: answer_logprobs(params, *map(jnp.asarray, batch[:3]), config=CONFIG)  # noqa: E731
     np.testing.assert_array_equal(read(added), read(params))  # B is 0
     state = learner.init(trained)
     for _ in range(2):
