@@ -1,6 +1,6 @@
 """Fine-tunes a small decoder to find sections (HiChunk), and scores it beside the same model before training.
 
-    python -m benchmarks.hichunk.sft DATA --out DIR --cpu    # 100,000 tokens, 40 minutes on 2 free cores
+    python -m benchmarks.hichunk.sft DATA --out DIR --cpu    # 100,000 tokens, 80 minutes on one core
     python -m benchmarks.hichunk.sft DATA --out DIR          # all passes in bfloat16, on a GPU
     python -m benchmarks.hichunk.sft --out DIR --smoke       # a tiny random decoder on six small files, in a minute
 
@@ -19,7 +19,7 @@ With --cpu the prompt is the short one of `sft_prompts/`, because the built-in o
 model before training reads with both.
 
 Without --cpu there are about 55M tokens, seven passes over two views. At 2.2 GFLOP a token and a quarter of the peak of
-an H200 they take ten minutes. This is arithmetic. --smoke was run; --cpu was stopped after 70 updates.
+an H200 they take ten minutes. This is arithmetic: only --smoke and --cpu were run.
 """
 
 import json
@@ -254,7 +254,7 @@ def main() -> None:
     parser.add_argument("--model", help="decoder to train (default: smollm2)")
     parser.add_argument("--tokens", type=int, metavar="N", help="train on about so many tokens")
     parser.add_argument("fields", nargs="*", metavar="key=value", help="changes of the training config")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     if (args.data is None) != args.smoke:
         parser.error("give DATA, or --smoke")
     args.out.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.network import (
     ComputeDtype,
     Params,
+    attend_cached,
     attend_packed,
     hidden_states,
     next_logprobs,
@@ -211,14 +212,18 @@ def answer_logprobs(
     last = jnp.broadcast_to(prompts[:, -1:, None], (num_prompts, group, 1))
     begun = jnp.concatenate([last, answers[..., :-1]], axis=-1).reshape(num_prompts, -1)
     places = jnp.broadcast_to((lengths[:, None] - 1 + jnp.arange(size))[:, None], answers.shape)
-    own = jnp.broadcast_to(jnp.tril(jnp.ones((size, size), bool)), (num_prompts * group, size, size))
+    rows = num_prompts * group
+    seen = jnp.broadcast_to(earlier[:, None, None], (num_prompts, group, size, width)).reshape(rows, size, width)
+    mask = jnp.concatenate(
+        [seen, jnp.broadcast_to(jnp.tril(jnp.ones((size, size), bool)), (rows, size, size))], axis=-1
+    )
 
     def attend(query: Array, key: Array, value: Array, _: Array, cache: tuple) -> tuple[Array, tuple]:
         shared, new = ([x[:, :width] for x in (query, key, value)], [x[:, width:] for x in (query, key, value)])
-        single = [x.reshape(num_prompts * group, size, *x.shape[2:]) for x in new]
-        seen = jnp.broadcast_to(earlier[:, None], (num_prompts, group * size, width))
-        parts = [attend_part(new[0], shared[1], shared[2], seen), attend_part(*single, own)]
-        mixed = join_parts([(x.reshape(new[0].shape), total.reshape(new[0].shape[:3])) for x, total in parts])
+        single = [x.reshape(rows, size, *x.shape[2:]) for x in new]
+        # One softmax over both: `attend_part` would lose the gradient, because JAX stops it at the residual.
+        both = [jnp.concatenate([jnp.repeat(x, group, axis=0), y], axis=1) for x, y in zip(shared, single, strict=True)]
+        mixed = attend_cached(single[0], both[1], both[2], mask).reshape(new[0].shape)
         return jnp.concatenate([attend_packed(*shared, segments), mixed], axis=1), cache
 
     hidden, _ = hidden_states(
@@ -230,8 +235,8 @@ def answer_logprobs(
         dtype=dtype,
         remat=remat,
     )
-    rows = hidden[:, width:].reshape(num_prompts * group, size, -1)
-    return next_logprobs(params, rows, answers.reshape(-1, size)).reshape(answers.shape)
+    new = hidden[:, width:].reshape(rows, size, -1)
+    return next_logprobs(params, new, answers.reshape(rows, size)).reshape(answers.shape)
 
 
 def attend_part(
@@ -240,7 +245,10 @@ def attend_part(
     values: Float[Array, "B S kv_heads c"],
     mask: Bool[Array, "B T S"],
 ) -> tuple[Float[Array, "B T heads c"], Float[Array, "B T heads"]]:
-    """Attention to some of the slots, and the logarithm of the sum of their weights, for `join_parts`."""
+    """Attention to some of the slots, and the logarithm of the sum of their weights, for `join_parts`.
+
+    Only for drawing: JAX lets no gradient through the logarithm.
+    """
     return jax.nn.dot_product_attention(query, keys, values, mask=mask[:, None], return_residual=True)
 
 

@@ -259,7 +259,9 @@ class Updates:
         batches = list(grpo_batches(groups, used, own))
         if own.mini_batches > 1:  # else the ratio is taken to the policy before the update, which drew the answers
             old = [
-                self.learner.logprobs(learner.params, self.others, *self._placed((one.prompts, one.lengths, one.answers)))
+                self.learner.logprobs(
+                    learner.params, self.others, *self._placed((one.prompts, one.lengths, one.answers))
+                )
                 for one, _ in batches
             ]
             batches = [(one._replace(old_logprobs=x), flat) for (one, flat), x in zip(batches, old, strict=True)]

@@ -61,7 +61,7 @@ def test_a_group_that_shares_its_prompt_has_the_logprobs_and_the_gradient_of_sin
     answers = np.random.default_rng(0).integers(2, 40, (3, 4, M)).astype(np.int32)
     texts, segments = np.zeros((12, 13), np.int32), np.zeros((12, 13), np.int32)
     starts = np.repeat([len(one) for one in prompts], 4)
-    for number, start in enumerate(starts):
+    for number in range(12):
         text = [*prompts[number // 4], *answers[number // 4, number % 4]]
         texts[number, : len(text)], segments[number, : len(text)] = text, 1
     places = starts[:, None] + np.arange(M)
