@@ -7,6 +7,7 @@ with the overrides of `ROWS`; all run in one process, so that each function is c
     python -m benchmarks.smartchunk.stitch_table --out ROWS.jsonl --seeds 0,1,2,3,4 --traces 50,100,200
     python -m benchmarks.smartchunk.stitch_table --out THREE.jsonl --config configs/planner/three_documents.yaml
     python -m benchmarks.smartchunk.stitch_table --out ROWS.jsonl --table    the table of the rows that are there
+    python -m benchmarks.smartchunk.stitch_table --out ROWS.jsonl --table --page stitch     the same as a page
 
 Rows that the file has are not run again. Each takes less than a minute on one core, two with three documents.
 """
@@ -22,7 +23,7 @@ import chex
 import jax
 import numpy as np
 
-from benchmarks.common import arguments
+from benchmarks.common import arguments, machine, write
 from qrag_jax.config import load_config
 from qrag_jax.eval.tables import share
 from qrag_jax.train.decoder.config import DecoderRun
@@ -54,7 +55,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "SFT, then STITCH": ("method=stitch", _SFT),
     "SFT of 40 epochs, then GRPO": ("method=grpo", _SFT, "imitation.epochs=40"),
 }  # fmt: skip
-TRACELESS = ("start", "GRPO", "DAPO")
+TRACELESS, RIVAL = ("start", "GRPO", "DAPO"), "SFT, then GRPO"
+RESULTS = Path(__file__).parent / "results"
 COLUMNS = ("accuracy", "accuracy_macro", "rollouts", "traces", "imitation_steps", "tokens", "solve_none", "seconds")
 
 
@@ -84,16 +86,20 @@ def run_seed(config_path: str, overrides: Sequence[str], wanted: Sequence[tuple[
             while not own.updates.is_done(at):
                 at, _ = own.updates(at, ())
             row = result_row(own, at, time.perf_counter() - begun)
-        yield {"row": name, "traces_limit": traces, **row}
+        yield {"row": name, "traces_limit": traces, **row, "overrides": list(overrides), "commit": machine()["commit"]}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: a line for each row and limit of traces, means over seeds with the range of the accuracy."""
+    """Markdown: a line for each row and limit of traces, means over seeds with their range.
+
+    The difference of a row is that to SFT, then GRPO with the same seed and limit of traces.
+    """
     lines = [
-        "| row | traces at most | accuracy (range over seeds) | mean over kinds | rollouts | traces | imitation steps "
-        "| solve none | seeds |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| row | traces at most | accuracy (range over seeds) | difference | mean over kinds | rollouts | traces "
+        "| imitation steps | solve none | seeds |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
+    known = {(one["traces_limit"], one["seed"]): one["accuracy"] for one in rows if one["row"] == RIVAL}
     for traces in sorted({one["traces_limit"] for one in rows}):
         for name in ROWS:
             own = [one for one in rows if (one["row"], one["traces_limit"]) == (name, traces)]
@@ -102,9 +108,13 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             mean = {column: np.mean([one[column] or 0.0 for one in own]) for column in COLUMNS}
             values = [one["accuracy"] for one in own]
             spread = f"{share(mean['accuracy'])} [{share(min(values))}, {share(max(values))}]"
+            pairs = [(one["accuracy"], known.get((traces, one["seed"]))) for one in own]
+            gains = [value - rival for value, rival in pairs if rival is not None]
+            signed = [share(f(gains), 3, "+") for f in (np.mean, min, max)] if gains and name != RIVAL else []
+            gain = "{} [{}, {}]".format(*signed) if signed else ""
             counts = " | ".join(f"{mean[column]:,.0f}" for column in ("rollouts", "traces", "imitation_steps"))
             lines.append(
-                f"| {name} | {traces or '-'} | {spread} | {share(mean['accuracy_macro'])} | {counts} | "
+                f"| {name} | {traces or '-'} | {spread} | {gain} | {share(mean['accuracy_macro'])} | {counts} | "
                 f"{share(mean['solve_none'])} | {len(own)} |"
             )
     return "\n".join(lines) + "\n"
@@ -123,6 +133,7 @@ def main() -> None:
     parser.add_argument("--rows", default=",".join(map(str, range(len(ROWS)))), help="numbers of rows, see --list")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true", help="print the table of the rows that are there, and stop")
+    parser.add_argument("--page", metavar="NAME", help="also write the table as a page of results/")
     parser.add_argument("overrides", nargs="*", help="changes of the config in all rows")
     args = parser.parse_args()
     if args.list:
@@ -142,7 +153,17 @@ def main() -> None:
                 with args.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 print(row["row"], row["traces_limit"], seed, share(row["accuracy"]), row["seconds"], file=sys.stderr)
-    sys.stdout.write(table(read(args.out)))
+    rows = read(args.out)
+    if args.page:
+        settings = sorted({" ".join(one for one in row["overrides"] if not one.startswith("seed=")) for row in rows})
+        told = [
+            f"# {Path(args.config).stem}: methods of training a planner", "",
+            f"`python -m benchmarks.smartchunk.stitch_table --config {args.config} --out ROWS.jsonl {settings[0]}`", "",
+            f"Commits of the rows: {', '.join(sorted({row['commit'] for row in rows}))}. One core of a CPU.", "",
+        ]  # fmt: skip
+        write(RESULTS, args.page, {"rows": rows}, "\n".join([*told, table(rows)]))
+    else:
+        sys.stdout.write(table(rows))
 
 
 if __name__ == "__main__":

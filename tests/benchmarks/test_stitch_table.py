@@ -8,13 +8,20 @@ from qrag_jax.train.decoder.config import DecoderRun
 def test_a_line_has_the_mean_over_seeds_and_its_range():
     counts = {"rollouts": 16128, "traces": 50, "imitation_steps": 24, "tokens": 1, "seconds": 1.0}
     rows = [
-        {"row": "STITCH", "traces_limit": 50, "accuracy": one, "accuracy_macro": 0.5, "solve_none": none, **counts}
-        for one, none in ((0.7, 0.1), (0.9, 0.3))
+        {"row": row, "seed": seed, "traces_limit": 50, "accuracy": one, "accuracy_macro": 0.5, "solve_none": none}
+        | counts
+        for row, seed, one, none in (
+            ("SFT, then GRPO", 0, 0.65, 0.1),
+            ("SFT, then GRPO", 1, 0.95, 0.1),
+            ("STITCH", 0, 0.7, 0.1),
+            ("STITCH", 1, 0.9, 0.3),
+        )
     ]
     rows.append({**rows[0], "row": "start", "traces_limit": 0, "solve_none": None})
     assert table(rows).splitlines()[2:] == [
-        "| start | - | .700 [.700, .700] | .500 | 16,128 | 50 | 24 | .000 | 1 |",
-        "| STITCH | 50 | .800 [.700, .900] | .500 | 16,128 | 50 | 24 | .200 | 2 |",
+        "| start | - | .650 [.650, .650] |  | .500 | 16,128 | 50 | 24 | .000 | 1 |",
+        "| SFT, then GRPO | 50 | .800 [.650, .950] |  | .500 | 16,128 | 50 | 24 | .100 | 2 |",
+        "| STITCH | 50 | .800 [.700, .900] | +.000 [-.050, +.050] | .500 | 16,128 | 50 | 24 | .200 | 2 |",
     ]
 
 
