@@ -31,6 +31,7 @@ from qrag_jax.train.decoder.phases import RunState
 from qrag_jax.train.decoder.run import first_state, prepare, result_row
 
 _SFT = "sft_first=true"
+_PRINTED = ("method=stitch", "rollout.imitate_hinted=false", "imitation.rehearse=none")  # Algorithm 2; configs differ
 ROWS: dict[str, tuple[str, ...]] = {
     "start": (),
     "GRPO": ("method=grpo",),
@@ -40,19 +41,19 @@ ROWS: dict[str, tuple[str, ...]] = {
     "SFT": ("method=sft",),
     "SFT, then GRPO": ("method=grpo", _SFT),
     "SFT where the start fails, then GRPO": ("method=grpo", _SFT, "imitation.only_unsolved=true"),
-    "STITCH": ("method=stitch",),
-    "STITCH, 1 epoch": ("method=stitch", "imitation.epochs=1"),
-    "STITCH, 20 epochs": ("method=stitch", "imitation.epochs=20"),
-    "STITCH, rehearses what it solved": ("method=stitch", "imitation.rehearse=solved"),
-    "STITCH, rehearses traces": ("method=stitch", "imitation.rehearse=traces"),
-    "STITCH without hints": ("method=stitch", "rollout.hints=false"),
+    "STITCH": _PRINTED,
+    "STITCH, 1 epoch": (*_PRINTED, "imitation.epochs=1"),
+    "STITCH, 6 epochs": (*_PRINTED, "imitation.epochs=6"),
+    "STITCH, rehearses what it solved": (*_PRINTED, "imitation.rehearse=solved"),
+    "STITCH, rehearses traces": (*_PRINTED, "imitation.rehearse=traces"),
+    "STITCH without hints": (*_PRINTED, "rollout.hints=false"),
     "STITCH without hints, rehearses traces": (
-        "method=stitch", "rollout.hints=false", "imitation.rehearse=traces",
+        *_PRINTED, "rollout.hints=false", "imitation.rehearse=traces",
     ),
-    "STITCH without imitation": ("method=stitch", "imitation.from_buffer=false"),
-    "STITCH, imitates hinted answers": ("method=stitch", "rollout.imitate_hinted=true", "imitation.rehearse=traces"),
-    "STITCH, reference renewed": ("method=stitch", "rollout.reference=imitation"),
-    "SFT, then STITCH": ("method=stitch", _SFT),
+    "STITCH without imitation": (*_PRINTED, "imitation.from_buffer=false"),
+    "STITCH, imitates hinted answers": (*_PRINTED, "rollout.imitate_hinted=true", "imitation.rehearse=traces"),
+    "STITCH, reference renewed": (*_PRINTED, "rollout.reference=imitation"),
+    "SFT, then STITCH": (*_PRINTED, _SFT),
     "SFT of 40 epochs, then GRPO": ("method=grpo", _SFT, "imitation.epochs=40"),
 }  # fmt: skip
 TRACELESS, RIVAL = ("start", "GRPO", "DAPO"), "SFT, then GRPO"
