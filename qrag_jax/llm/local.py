@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 
 from qrag_jax.llm.llamacpp import INSTALL, NO_TEMPLATE, LlamaCpp, Said, is_installed
 from qrag_jax.llm.thinking import answer_of, is_mark, opened_by
+from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.generation import Decoded, make_decoder
 from qrag_jax.models.decoder.network import ComputeDtype
 from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decoder, names_gguf
@@ -70,7 +71,7 @@ class LocalGenerator:
             self.decoding = make_decoder(loaded, compute_dtype=kept, mesh=mesh, **sizes)
         if self._tokenizer.chat_template is None:
             raise InputError(NO_TEMPLATE)
-        self.window = self.decoding.window
+        self._template, self.window = self._tokenizer.chat_template, self.decoding.window
         self.model = f"local:{fingerprint}:{kept}:{self.window}"
 
     def takes_grammar(self, grammar: Grammar) -> bool:
@@ -162,8 +163,16 @@ class LocalGenerator:
         return ids, rendered
 
     def _rendered(self, messages: Sequence[Message]) -> tuple[list[int], str]:
-        text = self._tokenizer.render(messages)
-        return self._tokenizer.encode(text, special=True), text
+        tokenizer = self._tokenizer
+        text = render_chat(
+            self._template,
+            messages,
+            tokenizer.special_tokens,
+            other_tokens=tokenizer.other_tokens,
+            bos_token=tokenizer.bos_token,
+            eos_token=tokenizer.eos_token,
+        )
+        return tokenizer.encode(text, special=True), text
 
     def _check_marks(self, messages: Sequence[Message], ids: Sequence[int]) -> None:
         """Refuses contents that become special tokens.

@@ -224,7 +224,7 @@ def answer_logprobs(
         # One softmax over both: `attend_part` would lose the gradient, because JAX stops it at the residual.
         both = [jnp.concatenate([jnp.repeat(x, group, axis=0), y], axis=1) for x, y in zip(shared, single, strict=True)]
         mixed = attend_cached(single[0], both[1], both[2], mask).reshape(new[0].shape)
-        return jnp.concatenate([attend_packed(*shared, segments), mixed], axis=1), cache
+        return jnp.concatenate([attend_packed(shared[0], shared[1], shared[2], segments), mixed], axis=1), cache
 
     hidden, _ = hidden_states(
         params,

@@ -13,10 +13,9 @@ from tokenizers import AddedToken, Tokenizer, decoders
 
 from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_limited, read_text_limited
 from qrag_jax.files.whole_file import read_json
-from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, template_of_gguf, tokenizer_from_gguf
 from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, check_ids, named_faults
-from qrag_jax.types import InputError, Message, UsageError
+from qrag_jax.types import InputError, UsageError
 
 
 class DecoderTokenizer:
@@ -139,19 +138,6 @@ class DecoderTokenizer:
         """The text of token ids; special tokens, and ids beyond the vocabulary, are left out."""
         with named_faults(self._source):
             return self._tokenizer.decode(list(ids), skip_special_tokens=True)
-
-    def render(self, messages: Sequence[Message]) -> str:
-        """A conversation up to the opening of the model's own turn (`render_chat`); encode it with `special=True`."""
-        if self.chat_template is None:
-            raise InputError("no chat template: the model was not made for conversations", file=self._source)
-        return render_chat(
-            self.chat_template,
-            messages,
-            self.special_tokens,
-            other_tokens=self.other_tokens,
-            bos_token=self.bos_token,
-            eos_token=self.eos_token,
-        )
 
     @property
     def is_of_bytes(self) -> bool:

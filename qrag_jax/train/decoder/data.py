@@ -15,7 +15,7 @@ from qrag_jax.data.dataset_rows import must_be
 from qrag_jax.data.plan_tasks import PlanTask
 from qrag_jax.files.text_files import read_json_lines
 from qrag_jax.llm.prompts import PromptTemplate
-from qrag_jax.models.chat.render import ROLES
+from qrag_jax.models.chat.render import ROLES, render_chat
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.train.decoder.config import DecoderRun
 from qrag_jax.types import InputError, Message
@@ -122,14 +122,24 @@ class Texts:
         if tokenizer.chat_template is None or not tokenizer.eos_ids:
             lacking = "chat template" if tokenizer.chat_template is None else "token that ends an answer"
             raise InputError(f"this model has no {lacking}; train one that was made for conversations")
-        self.tokenizer, self.end_ids = tokenizer, tuple(sorted(tokenizer.eos_ids))
+        self.tokenizer, self._template = tokenizer, tokenizer.chat_template
+        self.end_ids = tuple(sorted(tokenizer.eos_ids))
         ends = tokenizer.encode(tokenizer.eos_token, special=True) if tokenizer.eos_token else []
         self._end = ends[0] if len(ends) == 1 and ends[0] in tokenizer.eos_ids else self.end_ids[0]
 
     def prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """A conversation up to the opening of the decoder's turn."""
+        own = self.tokenizer
         turns = [Message(one["role"], one["content"]) for one in messages]  # type: ignore[arg-type]
-        return self.tokenizer.encode(self.tokenizer.render(turns), special=True)
+        text = render_chat(
+            self._template,
+            turns,
+            own.special_tokens,
+            other_tokens=own.other_tokens,
+            bos_token=own.bos_token,
+            eos_token=own.eos_token,
+        )
+        return own.encode(text, special=True)
 
     def answer(self, text: str) -> list[int]:
         """An answer and the token that ends it."""

@@ -137,10 +137,10 @@ def make_learner(config: LearnerConfig, mesh: Mesh) -> Learner:
         logprobs = read_answers(join_trained(params, others), *asked)
         known = logprobs if not config.kl_coef else read_answers(join_trained(reference, others), *asked)
         old = logprobs if batch.old_logprobs is None else batch.old_logprobs
-        flat = [x.reshape(-1, x.shape[-1]) for x in (logprobs, old, known)]
+        flat, old, known = (x.reshape(-1, x.shape[-1]) for x in (logprobs, old, known))
         options = {"clip_low": config.clip_low, "clip_high": config.clip_high, "kl_coef": config.kl_coef}
-        weights = batch.weights.reshape(flat[0].shape)
-        value, metrics = grpo_loss(*flat, batch.advantages.ravel(), weights, **options)
+        weights = batch.weights.reshape(flat.shape)
+        value, metrics = grpo_loss(flat, old, known, batch.advantages.ravel(), weights, **options)
         return value, metrics | {"loss": value}
 
     def gradient(state: LearnerState, others: Params, batch: Batch) -> tuple[Params, dict[str, Array]]:
