@@ -106,13 +106,13 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             own = [one for one in rows if (one["row"], one["traces_limit"]) == (name, traces)]
             if not own:
                 continue
-            mean = {column: np.mean([one[column] or 0.0 for one in own]) for column in COLUMNS}
+            mean = {column: float(np.mean([one[column] or 0.0 for one in own])) for column in COLUMNS}
             values = [one["accuracy"] for one in own]
             spread = f"{share(mean['accuracy'])} [{share(min(values))}, {share(max(values))}]"
             pairs = [(one["accuracy"], known.get((traces, one["seed"]))) for one in own]
             gains = [value - rival for value, rival in pairs if rival is not None]
-            signed = [share(f(gains), 3, "+") for f in (np.mean, min, max)] if gains and name != RIVAL else []
-            gain = "{} [{}, {}]".format(*signed) if signed else ""
+            ends = (float(np.mean(gains)), min(gains), max(gains)) if gains and name != RIVAL else ()
+            gain = "{} [{}, {}]".format(*(share(one, 3, "+") for one in ends)) if ends else ""
             counts = " | ".join(f"{mean[column]:,.0f}" for column in ("rollouts", "traces", "imitation_steps"))
             lines.append(
                 f"| {name} | {traces or '-'} | {spread} | {gain} | {share(mean['accuracy_macro'])} | {counts} | "
