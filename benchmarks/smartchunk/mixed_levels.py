@@ -1,8 +1,8 @@
 """Where planning can pay: evidence recall of levels and planners for questions of several kinds over one corpus.
 
     nice python -m benchmarks.smartchunk.mixed_levels DATA --cache FOLDER --held_out multirc conditionalqa
-    nice python -m benchmarks.smartchunk.mixed_levels DATA --cache FOLDER --planner MODEL --journal FILE
-    nice python -m benchmarks.smartchunk.mixed_levels DATA --cache FOLDER --records OUT.jsonl  # for `qrag train`
+    nice python -m benchmarks.smartchunk.mixed_levels DATA --cache FOLDER --planner NAME=MODEL NAME=RUN --journal FILE
+    nice python -m benchmarks.smartchunk.mixed_levels DATA --cache FOLDER --records OUT.jsonl  # for mixed_decoders.py
 
 DATA holds the folders squad, chroma, scisumm and wikitext2; kinds, evidence and parts are told in `mixed_questions.py`.
 Every question searches all documents. What a row chooses, it chooses on train and dev, where each half of the documents
@@ -21,7 +21,8 @@ Rows, each a way to search for every question:
     classifier ranges   the same, the best range
     regression          ridge on both, of recalls that are averaged with those of the nearest questions
     smoothed by kind    the best of all ways for the true kind; `classifier smoothed` for the kind that is told
-    language model      what a model plans (`search/levels/llm_planner.py`)
+    decoder NAME        what a language model plans: one that was not trained plans --planned questions, and a run of
+                        `qrag train` plans all of test (`search/levels/llm_planner.py`)
     bound               the best level of each question, a part of which is luck
 
 A second table is of questions that have a twin, which asks for the same evidence: `bound by twin` is the level that is
@@ -37,7 +38,7 @@ built are those of the levels that a way compares, as a share of those of all; t
 import argparse
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +70,7 @@ from qrag_jax.eval.tables import share
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.measures.aggregate import Difference, holm_p_values, mean_interval, paired_difference
 from qrag_jax.search.levels.llm_planner import make_llm_planner, plan_prompt
-from qrag_jax.search.levels.planner_runs import PROMPT
+from qrag_jax.search.levels.planner_runs import PROMPT, RECORD, TrainedPlans, ask_trained, read_planner
 from qrag_jax.search.levels.planners import plan_cost
 
 RESULTS = Path(__file__).parent / "results"
@@ -108,8 +109,11 @@ class Study:
         return np.where(has, len(self.asked) + np.cumsum(has) - 1, -1)
 
 
-def measured(study: Study, kinds: Sequence[str], planned: Mapping[int, LevelRange]) -> list[dict]:
-    """Rows of test at every budget: of all questions, of those with a twin, and of those that a model planned."""
+Planned = Mapping[str, Mapping[int, LevelRange]]  # name of a decoder -> its plans, by the positions of the questions
+
+
+def measured(study: Study, kinds: Sequence[str], planned: Planned) -> list[dict]:
+    """Rows of test at every budget: of all questions, of those with a twin, and of those that decoders planned."""
     found = []
     for budget in BUDGETS:
         mixed, places = study.at(budget, kinds)
@@ -122,14 +126,22 @@ def measured(study: Study, kinds: Sequence[str], planned: Mapping[int, LevelRang
         by_twin = np.array(mixed.alone)[(recall + 1e-6 * usual)[:, mixed.alone].argmax(axis=1)]
         some = {name: rows[name] for name in ("dev", "kind", "classifier surface", "bound")}
         found += _measured(study, mixed, some | {"bound by twin": by_twin}, paired, budget, "twins")
-        if planned:
-            own = [number for number in test.tolist() if places[number] in planned]
-            ranges = searched(mixed.names)
-            column = np.zeros(len(places), np.int64)
-            column[own] = [mixed.ranges[ranges.index(planned[places[number]])] for number in own]
-            some = {name: rows[name] for name in ("dev", "kind", "classifier surface", "router vectors")}
-            found += _measured(study, mixed, some | {"language model": column}, np.array(own), budget, "planned")
+        for size in sorted({len(plans) for plans in planned.values()}):
+            own = {f"decoder {name}": plans for name, plans in planned.items() if len(plans) == size}
+            asked = next(iter(own.values())).keys()
+            where = np.array([number for number in test.tolist() if places[number] in asked])
+            some = {name: rows[name] for name in ("dev", "router vectors", "kind", "classifier surface")}
+            some |= {name: _columns(mixed, places, where, plans) for name, plans in own.items()}
+            found += _measured(study, mixed, some, where, budget, f"planned {size}")
     return found
+
+
+def _columns(mixed: Mixed, places: np.ndarray, where: np.ndarray, plans: Mapping[int, LevelRange]) -> np.ndarray:
+    """The ways of the planned ranges; those of other questions are not read."""
+    ranges = searched(mixed.names)
+    columns = np.zeros(len(places), np.int64)
+    columns[where] = [mixed.ranges[ranges.index(plans[place])] for place in places[where].tolist()]
+    return columns
 
 
 def _measured(
@@ -179,11 +191,10 @@ def format_report(result: Mapping) -> str:
         lines += [f"## {name}", "", *_verdict(rows), ""]
         lines += _table(rows, "all")
         lines += ["", *_by_kind(rows)]
-        for table in ("twins", "planned"):
-            own = [row for row in rows if row["table"] == table]
-            if own:
-                title = {"twins": "Questions with a twin", "planned": "Questions that the model planned"}[table]
-                lines += ["", f"{title} ({own[0]['n']}):", "", *_table(rows, table)]
+        for table in list(dict.fromkeys(row["table"] for row in rows))[1:]:
+            own = next(row for row in rows if row["table"] == table)
+            title = "Questions with a twin" if table == "twins" else "Questions that decoders planned"
+            lines += ["", f"{title} ({own['n']}):", "", *_table(rows, table)]
         lines += [""]
     for name, rows in result["held_out"].items():
         chosen = ", ".join(f"{row['way']} ({row['row']}, {row['budget']:,})" for row in rows if row["row"] != "fixed")
@@ -322,12 +333,17 @@ def _table_of(ranges: Sequence[LevelRange], names: Sequence[str], values: np.nda
     return dict(zip(shown, np.round(values, 4).tolist(), strict=True))
 
 
-def plan_with_model(study: Study, args: argparse.Namespace, count: Callable[[str], int]) -> dict[int, LevelRange]:
-    """What a language model plans for questions of test, by their positions; it reads the question alone."""
+def plan_with_decoder(study: Study, model: str, args: argparse.Namespace, encoder: StudyEncoder) -> dict:
+    """Plans for questions of test by their positions; the decoder reads the question alone."""
     test = [place for place, one in enumerate(study.asked) if one.part == "test"]
-    drawn = np.random.default_rng(SEED).permutation(test)[: args.planned].tolist()
     names = study.known.names[1:]
-    plan = make_llm_planner(open_model(args.planner, Path(args.journal)), count, names)
+    if (Path(model) / RECORD).exists():
+        trained = read_planner(model)
+        assert isinstance(trained, TrainedPlans), "a run of `qrag train sft|grpo|stitch`"
+        drawn, plan = test, ask_trained(trained, names)
+    else:
+        drawn = np.random.default_rng(SEED).permutation(test)[: args.planned].tolist()
+        plan = make_llm_planner(open_model(model, Path(args.journal)), encoder.count, names)
     found = plan([study.asked[place].question.text for place in drawn], [])
     return {place: LevelRange(one.least + 1, one.most + 1) for place, one in zip(drawn, found.ranges, strict=True)}
 
@@ -338,9 +354,17 @@ def main() -> None:
     parser.add_argument("--cache", default="runs/mixed", help="vectors and recalls (default: runs/mixed)")
     parser.add_argument("--questions", type=int, default=400, help="most questions of a kind (default: 400)")
     parser.add_argument("--held_out", nargs="*", default=[], choices=HELD_OUT, help="sets that chose nothing")
-    parser.add_argument("--planner", metavar="MODEL", help=f"plans questions of test: {MODEL_HELP}")
-    parser.add_argument("--planned", type=int, default=150, help="questions that it plans (default: 150)")
-    parser.add_argument("--journal", default="runs/mixed/journal.sqlite", help="its answers")
+    parser.add_argument(
+        "--planner",
+        nargs="*",
+        default=[],
+        metavar="NAME=MODEL",
+        help=f"plans questions of test: a run of `qrag train`, or {MODEL_HELP}",
+    )
+    parser.add_argument(
+        "--planned", type=int, default=150, help="questions of a model without training (default 150)"
+    )
+    parser.add_argument("--journal", default="runs/mixed/journal.sqlite", help="answers of models without training")
     parser.add_argument("--records", metavar="OUT.jsonl", help="write planning records, and no table")
     parser.add_argument("--budget", type=int, default=1024, choices=BUDGETS, help="of the records (default: 1024)")
     args = parser.parse_args()
@@ -355,11 +379,13 @@ def main() -> None:
         print(f"{args.records}: {len(records):,} records")
         return
     others = {name: held_out(study, name, Path(args.data), encoder, cache) for name in args.held_out}
-    planned = plan_with_model(study, args, encoder.count) if args.planner else {}
+    named = [one.split("=", 1) for one in args.planner]
+    planned = {name: plan_with_decoder(study, model, args, encoder) for name, model in named}
     sets = {"Facts, citances and sections": NARROW, "Whole documents and comparisons too": (*NARROW, *WIDE)}
     command = "python -m benchmarks.smartchunk.mixed_levels DATA --cache FOLDER"
     command += f" --held_out {' '.join(args.held_out)}" if args.held_out else ""
-    command += f" --planner {model_name(args.planner)} --planned {args.planned} --journal FILE" if args.planner else ""
+    shown = [f"'{name}={model_name(model)}'" for name, model in named]
+    command += f" --planner {' '.join(shown)} --planned {args.planned} --journal FILE" if shown else ""
     result = {
         "command": command,
         "about": about(),
