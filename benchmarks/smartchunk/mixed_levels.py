@@ -361,9 +361,7 @@ def main() -> None:
         metavar="NAME=MODEL",
         help=f"plans questions of test: a run of `qrag train`, or {MODEL_HELP}",
     )
-    parser.add_argument(
-        "--planned", type=int, default=150, help="questions of a model without training (default 150)"
-    )
+    parser.add_argument("--planned", type=int, default=150, help="questions of a model without training (default 150)")
     parser.add_argument("--journal", default="runs/mixed/journal.sqlite", help="answers of models without training")
     parser.add_argument("--records", metavar="OUT.jsonl", help="write planning records, and no table")
     parser.add_argument("--budget", type=int, default=1024, choices=BUDGETS, help="of the records (default: 1024)")
