@@ -65,7 +65,7 @@ def forms(records: Sequence[dict], seed: int) -> list[dict]:
     for number in rng.permutation(len(records))[:_EXAMPLES].tolist():
         one = records[number]
         ends = np.sort(rng.integers(len(one["names"]), size=2)).tolist()
-        answer = f"{trace_of(one['answer'])} {plan_json(LevelRange(*ends), one['names'])}"
+        answer = f"{trace_of(one['answer']).rstrip()} {plan_json(LevelRange(*ends), one['names'])}"
         found.append({"messages": [*one["messages"], {"role": "assistant", "content": answer}]})
     return found
 

@@ -5,15 +5,17 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.smartchunk.mixed_levels import Study, planning_records
+from benchmarks.smartchunk.mixed_decoders import METHODS, forms, new_decoder, run_config
+from benchmarks.smartchunk.mixed_levels import Study, _columns, planning_records
 from benchmarks.smartchunk.mixed_planners import Mixed, best, by_kind, classified, rows_of, surface_features
 from benchmarks.smartchunk.mixed_questions import BUDGETS, Asked, TokenPlaces, _known, _twin, ask, ways
-from qrag_jax.chunking.tree.level_ranges import all_ranges, format_levels
+from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges, format_levels
 from qrag_jax.chunking.tree.plan_texts import parse_plan
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
+from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.measures.evidence_scores import measure_tokens, span_scores
 from qrag_jax.search.corpus import Corpus
-from qrag_jax.types import Chunk, Document
+from qrag_jax.types import Chunk, Document, Message, Sampling
 
 NAMES = ("document", "512", "256", "128", "64", "32")
 
@@ -171,3 +173,27 @@ def test_records_hold_prompts_and_plans_that_read_back():
             assert record[table].keys() == {format_levels(one, NAMES[1:]) for one in all_ranges(NAMES[1:])}
         assert "Rome: Kings" in record["messages"][0]["content"]
         json.dumps(record, allow_nan=False)
+
+
+def test_a_planned_range_gets_the_recall_of_its_way():
+    given, names = mixed(), NAMES[1:]
+    places = np.arange(len(given.kinds)) + 7
+    where = np.flatnonzero(~given.known)
+    plans = {place + 7: LevelRange(4, 4) if given.kinds[place] == "fact" else LevelRange(1, 1) for place in where}
+    columns = _columns(given, places, where, plans)
+    assert given.recall[where, columns[where]].mean() == pytest.approx(0.85)
+    assert [ways(NAMES)[column] for column in columns[where][:2]] == ["plain 4:4", "plain 1:1"] and len(names) == 5
+
+
+def test_a_new_decoder_reads_its_prompts_and_its_examples_teach_the_form_alone(tmp_path):
+    names = list(NAMES[1:])
+    messages = [{"role": "user", "content": "Which levels? Rome: Kings"}]
+    records = [{"names": names, "messages": messages, "answer": 'A fact. {"least": "64", "most": "64"}'}] * 40
+    drawn = [parse_plan(one["messages"][-1]["content"], names) for one in forms(records, 0)]
+    assert len(drawn) == 40 and len(set(drawn)) > 5
+    assert all(one["messages"][-1]["content"].startswith("A fact. {") for one in forms(records, 0))
+    model = LocalGenerator(str(new_decoder(tmp_path / "blank", [messages[0]["content"]] * 20, 0)))
+    (said,) = model.generate([[Message("user", "Rome?")]], sampling=Sampling(max_tokens=3))
+    assert said.finish_reason in ("length", "stop") and said.error is None
+    for method in METHODS:
+        assert run_config(method, tmp_path, tmp_path, names, 0, smoke=True).data.levels == tuple(names)
