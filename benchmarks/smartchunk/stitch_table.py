@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.common import arguments, machine, write
 from qrag_jax.config import load_config
-from qrag_jax.eval.tables import share
+from qrag_jax.eval.tables import dress, new_figure, share, write_png
 from qrag_jax.train.decoder.config import DecoderRun
 from qrag_jax.train.decoder.phases import RunState
 from qrag_jax.train.decoder.run import first_state, prepare, result_row
@@ -121,6 +121,27 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """A plot of accuracy by traces: means over seeds with their range, of the rows that were run with all limits."""
+    limits = sorted({one["traces_limit"] for one in rows} - {0})
+    figure = new_figure(7.0, 4.2)
+    axes = figure.subplots()
+    for name in ROWS:
+        own = [[one["accuracy"] for one in rows if (one["row"], one["traces_limit"]) == (name, at)] for at in limits]
+        flat = [one["accuracy"] for one in rows if one["row"] == name and not one["traces_limit"]]
+        if all(own):
+            means = [float(np.mean(values)) for values in own]
+            ends = [[mean - min(values), max(values) - mean] for mean, values in zip(means, own, strict=True)]
+            axes.errorbar(limits, means, yerr=np.transpose(ends), marker="o", capsize=3, label=name)
+        elif name in ("start", "GRPO") and flat:
+            axes.axhline(float(np.mean(flat)), color="0.4", linestyle="--" if name == "GRPO" else ":", label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(limits, [str(limit) for limit in limits])
+    dress(axes, "Mean and range over seeds", "traces of the teacher, at most", "accuracy on held-out questions")
+    figure.legend(fontsize=8, frameon=False, loc="outside lower center", ncols=3)
+    write_png(path, figure)
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -162,6 +183,9 @@ def main() -> None:
             f"`python -m benchmarks.smartchunk.stitch_table --config {args.config} --out ROWS.jsonl {settings[0]}`", "",
             f"Commits of the rows: {', '.join(sorted({row['commit'] for row in rows}))}. One core of a CPU.", "",
         ]  # fmt: skip
+        if len({one["traces_limit"] for one in rows} - {0}) > 1:
+            draw(rows, RESULTS / f"{args.page}.png")
+            told += [f"![accuracy by traces]({args.page}.png)", ""]
         write(RESULTS, args.page, {"rows": rows}, "\n".join([*told, table(rows)]))
     else:
         sys.stdout.write(table(rows))
