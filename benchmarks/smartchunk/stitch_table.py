@@ -114,9 +114,10 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             ends = (float(np.mean(gains)), min(gains), max(gains)) if gains and name != RIVAL else ()
             gain = "{} [{}, {}]".format(*(share(one, 3, "+") for one in ends)) if ends else ""
             counts = " | ".join(f"{mean[column]:,.0f}" for column in ("rollouts", "traces", "imitation_steps"))
+            none = share(mean["solve_none"]) if own[0]["solve_none"] is not None else "-"
             lines.append(
                 f"| {name} | {traces or '-'} | {spread} | {gain} | {share(mean['accuracy_macro'])} | {counts} | "
-                f"{share(mean['solve_none'])} | {len(own)} |"
+                f"{none} | {len(own)} |"
             )
     return "\n".join(lines) + "\n"
 

@@ -32,7 +32,7 @@ SUMMARIES = {
     "hicbench": "build a benchmark of questions with scattered evidence",
     "study": "compare chunkers on questions: quality and cost",
     "demo": "train and measure a small retriever in one command",
-    "train": "train a retriever, tagger, compressor or router",
+    "train": "train a retriever, tagger, compressor, router or language model",
     "eval": "score a trained retriever against baselines",
     "notes": "show and measure the notes of chunks",
     "export": "write the encoders of a run for sentence-transformers",

@@ -19,7 +19,7 @@ def test_a_line_has_the_mean_over_seeds_and_its_range():
     ]
     rows.append({**rows[0], "row": "start", "traces_limit": 0, "solve_none": None})
     assert table(rows).splitlines()[2:] == [
-        "| start | - | .650 [.650, .650] |  | .500 | 16,128 | 50 | 24 | .000 | 1 |",
+        "| start | - | .650 [.650, .650] |  | .500 | 16,128 | 50 | 24 | - | 1 |",
         "| SFT, then GRPO | 50 | .800 [.650, .950] |  | .500 | 16,128 | 50 | 24 | .100 | 2 |",
         "| STITCH | 50 | .800 [.700, .900] | +.000 [-.050, +.050] | .500 | 16,128 | 50 | 24 | .200 | 2 |",
     ]

@@ -35,6 +35,8 @@ class DecoderData:
         check_fields(self, within={"seed": f"[0, {2**31})"})
         if self.task == "jsonl" and not self.paths:
             raise UsageError("task jsonl needs at least one file", field="paths")
+        if len({*self.levels}) < len(self.levels):
+            raise UsageError("give each level once", field="levels", value=self.levels)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ class ImitationConfig:
     """Imitation of answers: SFT, and the imitation phases of STITCH.
 
     Attributes:
-        width: tokens of a row, which several examples may share; None is the longest example's.
+        width: tokens of a row, which several examples may share; None is the longest example's, in a run with rollouts
+            the longest prompt's with an answer of `rollout.max_tokens`.
         learning_rate: of Adam, after the warm-up.
         warmup: share of an imitation phase in which the learning rate rises from 0.
         final_rate: share of the learning rate at the end of a phase, to which it falls as a cosine; 1 is constant.
@@ -175,6 +178,9 @@ class RolloutConfig:
             within={"temperature": "(0, inf)", "learning_rate": "(0, inf)", "clip_low": "(0, 1)"},
             at_least={"group": 2, "kl_coef": 0, "clip_high": 0, "overlong_margin": 0, "ddof": 0, "epsilon": 0},
         )
+        if self.rollouts < self.prompts * self.group:
+            reason = f"a step draws prompts x group = {self.prompts * self.group:,} answers"
+            raise UsageError(reason, field="rollouts", value=self.rollouts)
         if self.prompts % self.mini_batches:
             raise UsageError(f"{self.prompts} prompts cannot be divided evenly", field="mini_batches")
         if self.prompts // self.mini_batches % self.parts:

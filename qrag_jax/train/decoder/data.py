@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from qrag_jax.chunking.tree.level_ranges import NAMES
+from qrag_jax.chunking.tree.plan_texts import parse_plans
 from qrag_jax.data.corpora.stitch import named_rng
 from qrag_jax.data.dataset_rows import must_be
 from qrag_jax.data.plan_tasks import PlanTask
@@ -18,9 +21,11 @@ from qrag_jax.llm.prompts import PromptTemplate
 from qrag_jax.models.chat.render import ROLES, render_chat
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.train.decoder.config import DecoderRun
+from qrag_jax.train.decoder.stitch import hint_of
 from qrag_jax.types import InputError, Message
 
 Record = Mapping[str, Any]
+_WHERE = "where"  # field of a record of a file: file:line
 _EXPECTED = 'lines {"messages": [{"role", "content"}, ...]}, optional "answer", "label"'
 
 
@@ -58,8 +63,13 @@ def load_task(config: DecoderRun) -> DecoderTask:
     """
     data = config.data
     if data.task == "jsonl":
-        train = [one for path in data.paths for one in read_records(path)]
-        evaluation = _weighted([one for path in data.eval_paths for one in read_records(path)])
+        train = [one for path in data.paths for one in read_records(path, data.levels)]
+        evaluation = _weighted([one for path in data.eval_paths for one in read_records(path, data.levels)])
+        if evaluation and not sum(one["weight"] for one in evaluation):
+            raise InputError("every weight is 0; give one record a weight", file=data.eval_paths[0], field="weight")
+        if config.method == "stitch" and config.rollout.hints:
+            for record in train:
+                _check_hint(record)
         digest = _digest(train, evaluation)
         return DecoderTask(train, evaluation, (), lambda record: record["answer"], digest, names=data.levels)
     seed = config.seed if data.seed is None else data.seed
@@ -72,8 +82,15 @@ def load_task(config: DecoderRun) -> DecoderTask:
     return DecoderTask(train, evaluation, start, task.trace, digest, task.tokenizer(), tuple(task.names), template)
 
 
-def read_records(path: str | Path) -> list[Record]:
-    """Records of a JSON Lines file: planning records, or chats whose last message is the answer."""
+def read_records(path: str | Path, levels: Sequence[str] = ()) -> list[Record]:
+    """Records of a JSON Lines file: planning records, or chats whose last message is the answer.
+
+    Args:
+        levels: of the plans that all answers are; () where they are none.
+
+    Raises:
+        InputError: a field is of another kind, or an answer is no plan; the message names file, line and field.
+    """
     records = []
     for where, row in read_json_lines(Path(path), _EXPECTED):
         messages = row.get("messages")
@@ -88,8 +105,56 @@ def read_records(path: str | Path) -> list[Record]:
             raise must_be(where, "messages", "a message before the answer", messages)
         if record["answer"] is not None and not isinstance(record["answer"], str):
             raise must_be(where, "answer", "a text or null", record["answer"])
-        records.append(record)
+        _check_fields(record, where, levels)
+        records.append({**record, _WHERE: where})
     return records
+
+
+def _check_fields(record: Record, where: str, levels: Sequence[str]) -> None:
+    """Refuses what a reward or a score would stumble over in the middle of a run."""
+    names = record.get("names", levels or NAMES)
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise must_be(where, "names", "a list of texts", names)
+    label = record.get("label")
+    pairs = label if isinstance(label, list) and label and isinstance(label[0], list) else [label]
+    if label is not None and not all(_is_range(pair, len(names)) for pair in pairs):
+        wanted = f"[least, most] with 0 <= least <= most <= {len(names) - 1}, a list of such pairs, or null"
+        raise must_be(where, "label", wanted, label)
+    for field in ("weight", "macro"):
+        value = record.get(field, 0.0)
+        if type(value) not in (int, float) or not 0 <= value < math.inf:
+            raise must_be(where, field, "a number of at least 0", value)
+    for field in ("recalls", "costs", "contexts"):
+        if not isinstance(record.get(field), dict | None):
+            raise must_be(where, field, "a table of ranges, or null", record[field])
+    if levels and record["answer"] is not None:
+        try:
+            parse_plans(record["answer"], names)
+        except InputError as error:
+            raise InputError(f"answer {record['answer']!r:.80}: {error}", file=where) from error
+
+
+def _is_range(pair: object, size: int) -> bool:
+    return (
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(type(end) is int for end in pair)
+        and 0 <= pair[0] <= pair[1] < size
+    )
+
+
+def _check_hint(record: Record) -> None:
+    """Refuses an answer whose longest hint would tell its JSON."""
+    if record["answer"] is not None:
+        try:
+            hint_of(record["answer"], 0.0)
+        except InputError as error:
+            raise error.at(record[_WHERE]) from error
+
+
+def place_of(record: Record, number: int) -> str:
+    """`file:line` of a record, or its number where it is of no file."""
+    return record.get(_WHERE, f"training record {number}")
 
 
 def _split_chat(chat: Record) -> dict[str, Any]:
@@ -110,7 +175,8 @@ def _digest(*parts: Sequence[Record]) -> str:
     for part in parts:
         digest.update(f"{len(part)}\n".encode())
         for record in part:
-            digest.update(json.dumps(record, sort_keys=True).encode())
+            own = {name: value for name, value in record.items() if name != _WHERE}
+            digest.update(json.dumps(own, sort_keys=True).encode())
     return digest.hexdigest()
 
 

@@ -29,7 +29,7 @@ class LearnerState:
     Attributes:
         params: the parameters that are trained: all, or the low-rank ones (`lora.split_trained`).
         opt_state: of Adam, one for imitation and reinforcement; new at the start of every phase of a run.
-        reference: `params` of the reference policy.
+        reference: `params` of the reference policy; {} if the loss does not read it.
     """
 
     params: Any
@@ -126,7 +126,8 @@ def make_learner(config: LearnerConfig, mesh: Mesh) -> Learner:
         return jax.lax.with_sharding_constraint(state, decoder_shardings(mesh, config.decoder, state))
 
     def init(params: Params) -> LearnerState:
-        own, reference = (jax.tree.map(jnp.copy, params) for _ in range(2))  # the update reuses their buffers
+        own = jax.tree.map(jnp.copy, params)  # the update reuses its buffers
+        reference = jax.tree.map(jnp.copy, params) if config.kl_coef else {}
         return placed(LearnerState(own, optimiser.init(own), reference))
 
     def loss(params: Params, others: Params, reference: Params, batch: Batch) -> tuple[Array, dict[str, Array]]:
@@ -163,7 +164,8 @@ def make_learner(config: LearnerConfig, mesh: Mesh) -> Learner:
         slope, metrics = gradient(state, others, batch)
         step, opt_state = optimiser.update(slope, state.opt_state, state.params)
         params = jax.tree.map(lambda x, change: x - rate * change, state.params, step)
-        return placed(LearnerState(params, opt_state, state.reference)), metrics | {"gradient": optax.tree.norm(slope)}
+        sizes = {"gradient": optax.tree.norm(slope), "parameters": optax.tree.norm(params)}  # of both: no NaN is saved
+        return placed(LearnerState(params, opt_state, state.reference)), metrics | sizes
 
     def draw(params: Params, others: Params, *prompts: Array, temperature: float) -> Rollouts:
         return generate_groups(

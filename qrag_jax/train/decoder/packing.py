@@ -41,7 +41,7 @@ def pack_rows(lengths: Sequence[int], width: int) -> list[list[int]]:
     opened: deque[tuple[list[int], list[int]]] = deque(maxlen=_OPEN_ROWS)  # (row, [tokens left])
     for number, length in enumerate(lengths):
         if length > width:
-            raise InputError(f"example {number} has {length:,} tokens, a row holds {width:,}: raise the width")
+            raise InputError(f"example {number} has {length:,} tokens, a row holds {width:,}: raise imitation.width")
         for row, left in opened:
             if left[0] >= length:
                 row.append(number)

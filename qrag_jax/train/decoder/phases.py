@@ -12,16 +12,15 @@ from jax.sharding import Mesh
 
 from qrag_jax.sharding import place, replicated, split_rows
 from qrag_jax.train.decoder.config import DecoderRun, Phase
-from qrag_jax.train.decoder.data import DecoderTask, Texts
+from qrag_jax.train.decoder.data import DecoderTask, Texts, place_of
 from qrag_jax.train.decoder.learner import Batch, Imitated, Learner, LearnerState
 from qrag_jax.train.decoder.losses import token_weights
 from qrag_jax.train.decoder.packing import fill_rows, pack_rows
-from qrag_jax.train.decoder.roll import HINTED, PROBE, VANILLA, Actor, Groups, grpo_batches
+from qrag_jax.train.decoder.roll import HINTED, PROBE, VANILLA, Actor, Groups, grpo_batches, rounded
 from qrag_jax.train.decoder.stitch import Example, Progress, begin_imitation, hint_of, rehearsed
 from qrag_jax.train.optimise import ScheduleConfig, make_schedule
 from qrag_jax.types import InputError
 
-_ROUND = 8
 _PROMPTS, _ORDER, _REHEARSAL, _SFT = range(4)  # streams of random numbers on the host
 Metrics = dict[str, Any]
 
@@ -39,7 +38,7 @@ class Updates:
 
     Attributes:
         others: parameters that are not trained.
-        latest: numbers of the last two updates with their batches, for the file of a bad one.
+        latest: numbers of the last two updates with their mini-batches, for the file of a bad one.
     """
 
     config: DecoderRun
@@ -49,12 +48,13 @@ class Updates:
     actor: Actor
     others: Any
     mesh: Mesh
-    latest: deque[tuple[int, Batch]] = field(default_factory=lambda: deque(maxlen=2))
+    latest: deque[tuple[int, list[Batch]]] = field(default_factory=lambda: deque(maxlen=2))
     _pairs: dict[tuple[bool, int], tuple[list[int], list[int]]] = field(default_factory=dict)  # (start?, record)
     _rows: tuple[int, list[list[int]], int] = (-1, [], 0)  # (imitation phase, rows of examples, width)
 
     def __call__(self, state: RunState, batch: object) -> tuple[RunState, Metrics]:
         """One update."""
+        self.latest.append((state.progress.updates + 1, []))
         state = self._entered(state)
         state, metrics = self._imitate(state) if state.progress.queue else self._roll(state)
         progress = replace(state.progress, updates=state.progress.updates + 1)
@@ -134,8 +134,16 @@ class Updates:
         return progress, hard
 
     def _trace(self, number: int) -> str:
-        answer = self.task.trace(self.task.train[number])
+        """The teacher's answer to a record; it must fit where the policy's own answers do."""
+        record = self.task.train[number]
+        answer, most = self.task.trace(record), self.config.rollout.max_tokens
         assert answer is not None  # only records that have one are taught
+        length = len(self.texts.answer(answer))
+        if length > most and self.config.method != "sft":
+            raise InputError(
+                f"{place_of(record, number)}: its trace has {length:,} tokens, and an answer at most "
+                f"rollout.max_tokens={most:,}: raise it, or give a shorter trace"
+            )
         return answer
 
     def _pair(self, example: Example, kind: Phase) -> tuple[list[int], Sequence[int]]:
@@ -151,13 +159,7 @@ class Updates:
         if kind == "start":
             record = self.task.start[number]
             return self.texts.prompt(record["messages"]), self.texts.answer(record["answer"])
-        answer, most = self.texts.answer(self._trace(number)), self.config.rollout.max_tokens
-        if len(answer) > most and self.config.method != "sft":
-            raise InputError(
-                f"training record {number}: its trace has {len(answer):,} tokens, and an answer at most "
-                f"rollout.max_tokens={most:,}: raise it, or give a shorter trace"
-            )
-        return self.actor.prompt_ids(number), answer
+        return self.actor.prompt_ids(number), self.texts.answer(self._trace(number))
 
     # --- imitation ---------------------------------------------------------------------------------------------------
 
@@ -174,25 +176,36 @@ class Updates:
         pairs = [[self._pair(progress.queue[n], kind) for n in row] for row in rows[first : first + own.batch_rows]]
         filled = fill_rows(pairs, own.batch_rows, width)
         batch = Imitated(filled.tokens, filled.segments, token_weights(filled.answers, "token"))
-        learner, metrics = self._update(learner, progress, batch, rate)
+        learner, metrics = self._update(learner, batch, rate)
         done = first + own.batch_rows >= len(rows)
         steps = progress.imitation_steps + (kind != "start")
         progress = replace(progress, position=progress.position + 1, imitation_steps=steps)
         if done:
             progress = replace(progress, queue=(), position=0)
-            if kind == "stitch" and self.config.rollout.reference == "imitation":
+            if kind == "stitch" and self.config.rollout.reference == "imitation" and learner.reference:
                 learner = replace(learner, reference=jax.tree.map(jnp.copy, learner.params))
         return RunState(learner, progress), metrics
 
     def _schedule(self, progress: Progress, kind: Phase) -> tuple[list[list[int]], int]:
-        """(rows of places in the queue, width) of the whole imitation phase; a function of the state alone."""
+        """(rows of places in the queue, width) of the whole imitation phase; a function of the state alone.
+
+        All phases of a run with rollouts have one width, so that their update is compiled once.
+        """
         if self._rows[0] != progress.imitations:
             own = self.config.imitation
             epochs = self.config.start.epochs if kind == "start" else own.epochs
             rng = self._rng(_ORDER, progress.imitations)
             order = np.concatenate([rng.permutation(len(progress.queue)) for _ in range(epochs)]).tolist()
             lengths = [sum(map(len, self._pair(one, kind))) for one in progress.queue]
-            width = own.width or -(-max(lengths) // _ROUND) * _ROUND
+            is_alone = kind == "start" or self.config.method == "sft"
+            needed = max(lengths) if is_alone else self.actor.width + self.config.rollout.max_tokens
+            width = own.width or rounded(needed)
+            if max(lengths) > width:
+                longest = progress.queue[int(np.argmax(lengths))].record
+                raise InputError(
+                    f"{place_of(self.task.train[longest], longest)}: prompt and answer have {max(lengths):,} tokens, "
+                    f"and a row holds imitation.width={width:,}: raise it"
+                )
             packed = pack_rows([lengths[n] for n in order], width)
             self._rows = (progress.imitations, [[order[n] for n in row] for row in packed], width)
         return self._rows[1:]
@@ -233,7 +246,7 @@ class Updates:
             hinted = self.actor.roll(policy, asked, progress.updates, HINTED, hints)
             progress = _counted(progress, hinted)
             eased = np.flatnonzero(hinted.solved)
-            first = {number: place for place, number in reversed(list(enumerate(groups.records.tolist())))}
+            first = {int(groups.records[place]): place for place in reversed(np.flatnonzero(~used).tolist())}
             places = [first[asked[place]] for place in eased]
             groups = groups.put(places, hinted, eased.tolist()) if places else groups
             used[places] = True
@@ -266,14 +279,12 @@ class Updates:
             ]
             batches = [(one._replace(old_logprobs=x), flat) for (one, flat), x in zip(batches, old, strict=True)]
         for batch, flat in batches:
-            learner, metrics = self._update(learner, progress, batch, own.learning_rate)
+            learner, metrics = self._update(learner, batch, own.learning_rate)
             equal += flat
         return learner, metrics, equal
 
-    def _update(
-        self, learner: LearnerState, progress: Progress, batch: Batch, rate: float
-    ) -> tuple[LearnerState, Metrics]:
-        self.latest.append((progress.updates + 1, batch))
+    def _update(self, learner: LearnerState, batch: Batch, rate: float) -> tuple[LearnerState, Metrics]:
+        self.latest[-1][1].append(batch)
         return self.learner.update(learner, self.others, self._placed(batch), jnp.float32(rate))
 
     def _placed(self, batch: Any) -> Any:

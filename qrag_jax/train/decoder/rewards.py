@@ -21,7 +21,7 @@ if they are not those of the options. A null drops the sample.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -43,6 +43,11 @@ Reward = Callable[[Prompts, Sequence[str], Sequence[Record]], Values]
 Plans = tuple[LevelRange, ...]
 Maker = Callable[["RewardOptions"], Reward]
 _WEIGHTS = {"cost": 0.2, "format": 0.1}  # of others 1
+_ASKED = ("contexts", "question", "references")
+_FIELDS: Mapping[str, Sequence[str]] = {  # of a record that a reward reads
+    "label_alignment": ("label",), "exact_plan": ("label",), "evidence_recall": ("recalls",), "cost": ("costs",),
+    "answer_em": _ASKED, "answer_f1": _ASKED,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -151,27 +156,44 @@ def combine(
     return WeightedReward(rewards, options)
 
 
-def checked_values(name: str, values: Values, number: int) -> tuple[float | None, ...]:
+def check_records(weights: Iterable[str], records: Sequence[Record]) -> None:
+    """Refuses records without a field that one of these rewards reads."""
+    for name in weights:
+        for place, record in enumerate(records):
+            _check_known(name, record, record.get("where", f"record {place}"))
+
+
+def checked_values(name: str, values: Any, number: int) -> tuple[float | None, ...]:
     """The values of a reward; an InputError if there are not as many as completions, or one is not a finite number."""
-    if len(values) != number:
-        raise InputError(f"reward {name}: {len(values)} values for {number} completions; return one for each")
-    for place, value in enumerate(values):
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        raise InputError(f"reward {name}: it returned {values!r:.60}; return a list with a number or None for each")
+    found = [None if value is None else _number(value) for value in values]
+    if len(found) != number:
+        raise InputError(f"reward {name}: {len(found)} values for {number} completions; return one for each")
+    for place, (value, given) in enumerate(zip(found, values, strict=False)):
         if value is not None and not math.isfinite(value):
             raise InputError(
-                f"reward {name}: value {value} of completion {place} is not finite; return a number, or None to drop it"
+                f"reward {name}: value {given!r:.60} of completion {place} is not a finite number; return one, or None "
+                "to drop it"
             )
-    return tuple(None if value is None else float(value) for value in values)
+    return tuple(found)
 
 
-def _of_plans(
-    name: str, field: str, value: Callable[[Plans, Record, RewardOptions], float], without: float = 0.0
-) -> Maker:
+def _number(value: Any) -> float:
+    """NaN for what is no number."""
+    try:
+        return math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _of_plans(name: str, value: Callable[[Plans, Record, RewardOptions], float], without: float = 0.0) -> Maker:
     """A reward of plans and records with a value in a field; an answer without a plan gets `without`."""
 
     def make(options: RewardOptions) -> Reward:
         def reward(_: Prompts, completions: Sequence[str], records: Sequence[Record]) -> Values:
             values: list[float | None] = [None] * len(completions)
-            for place, plans in _known(name, options, (field,), completions, records):
+            for place, plans in _known(name, options, completions, records):
                 values[place] = without if plans is None else value(plans, records[place], options)
             return values
 
@@ -184,13 +206,15 @@ def _of_answers(name: str, value: Callable[[AnswerScore], float], options: Rewar
     """A reward of answers to all questions with a plan, asked together; a failed call drops its sample."""
     generator, template = options.generator, load_prompt("short_answer")
     if generator is None:
-        raise UsageError("no language model; give RewardOptions a generator", field=f"rewards.{name}")
+        raise UsageError(
+            "it asks a language model, which no config names: train in Python, by train_decoder(..., generator=...)",
+            field=f"rewards.{name}",
+        )
 
     def reward(_: Prompts, completions: Sequence[str], records: Sequence[Record]) -> Values:
         values: list[float | None] = [None] * len(completions)
         asked: dict[int, tuple[Message, ...]] = {}
-        needed = ("contexts", "question", "references")
-        for place, plans in _known(name, options, needed, completions, records):
+        for place, plans in _known(name, options, completions, records):
             if plans is None:
                 values[place] = 0.0
             else:
@@ -207,17 +231,20 @@ def _of_answers(name: str, value: Callable[[AnswerScore], float], options: Rewar
 
 
 def _known(
-    name: str, options: RewardOptions, fields: Sequence[str], completions: Sequence[str], records: Sequence[Record]
+    name: str, options: RewardOptions, completions: Sequence[str], records: Sequence[Record]
 ) -> Iterator[tuple[int, Plans | None]]:
-    """(place, plans) of the samples whose record has values in the fields; tables are of one plan."""
+    """(place, plans) of the samples whose record has values in the reward's fields; tables are of one plan."""
+    fields = _FIELDS[name]
     for place, (text, record) in enumerate(zip(completions, records, strict=True)):
-        if missing := [field for field in fields if field not in record]:
-            raise InputError(
-                f"reward {name}: record {place} has no {', '.join(missing)}; add it, null where it is unknown"
-            )
+        _check_known(name, record, f"record {place}")
         if all(record[field] is not None for field in fields):
             plans = options.plans(text, record)
             yield place, plans if "label" in fields or plans is None or len(plans) == 1 else None
+
+
+def _check_known(name: str, record: Record, where: str) -> None:
+    if missing := [field for field in _FIELDS.get(name, ()) if field not in record]:
+        raise InputError(f"no {', '.join(missing)}, which reward {name} reads; add it, null if unknown", file=where)
 
 
 def _matches(plans: Plans, record: Record) -> list[bool]:
@@ -239,10 +266,10 @@ def _entry(field: str, plans: Plans, record: Record, options: RewardOptions) -> 
 
 
 # Rewards of the head of this file, made from options.
-label_alignment = _of_plans("label_alignment", "label", lambda plans, record, _: fmean(_matches(plans, record)))
-exact_plan = _of_plans("exact_plan", "label", lambda plans, record, _: float(all(_matches(plans, record))))
-evidence_recall = _of_plans("evidence_recall", "recalls", partial(_entry, "recalls"))
-cost = _of_plans("cost", "costs", lambda *planned: -_entry("costs", *planned), without=-1.0)
+label_alignment = _of_plans("label_alignment", lambda plans, record, _: fmean(_matches(plans, record)))
+exact_plan = _of_plans("exact_plan", lambda plans, record, _: float(all(_matches(plans, record))))
+evidence_recall = _of_plans("evidence_recall", partial(_entry, "recalls"))
+cost = _of_plans("cost", lambda *planned: -_entry("costs", *planned), without=-1.0)
 answer_em = partial(_of_answers, "answer_em", lambda score: score.em)
 answer_f1 = partial(_of_answers, "answer_f1", lambda score: score.f1)
 

@@ -13,12 +13,12 @@ from qrag_jax.chunking.tree.level_ranges import NAMES
 from qrag_jax.data.plan_tasks import with_hint
 from qrag_jax.sharding import place, replicated, split_rows
 from qrag_jax.train.decoder.config import DecoderRun, RolloutConfig
-from qrag_jax.train.decoder.data import DecoderTask, Record, Texts
+from qrag_jax.train.decoder.data import DecoderTask, Record, Texts, place_of
 from qrag_jax.train.decoder.learner import Drawn, Learner, answer_seeds
 from qrag_jax.train.decoder.losses import group_advantages, soft_overlong, token_weights
 from qrag_jax.train.decoder.packing import pad_left
 from qrag_jax.train.decoder.rewards import Reward, RewardOptions, WeightedReward, combine
-from qrag_jax.types import Message, TextGenerator, UsageError
+from qrag_jax.types import InputError, Message, TextGenerator, UsageError
 
 _ROUND = 8  # widths of prompts are multiples of it
 VANILLA, HINTED, PROBE = range(3)  # kinds of rollouts, each with draws of its own
@@ -98,8 +98,8 @@ class Actor:
             for name, records in (("train", task.train), ("eval", task.evaluation))
         }
         longest = max((len(ids) for own in self._prompts.values() for ids in own), default=0)
-        self.width = _rounded(longest)
-        self.hinted_width = _rounded(longest + (own.max_tokens if own.hint_tokens is None else own.hint_tokens))
+        self.width = rounded(longest)
+        self.hinted_width = rounded(longest + (own.max_tokens if own.hint_tokens is None else own.hint_tokens))
         self._reward = make_reward(own, task.names, texts, generator, rewards)
 
     def prompt_ids(self, record: int) -> list[int]:
@@ -124,16 +124,27 @@ class Actor:
             asked = [with_hint(one, hint) if hint else one for one, hint in zip(asked, hints, strict=True)]
         width = self.width if hints is None else self.hinted_width
         ids = [self.prompt_ids(n) for n in records] if hints is None else [self._texts.prompt(one) for one in asked]
+        for number, row, one in zip(records, rows, ids, strict=True):
+            if len(one) > width:
+                raise InputError(
+                    f"{place_of(row, number)}: its prompt with the hint has {len(one):,} tokens, and there is room for "
+                    f"{width:,}: raise rollout.hint_tokens, or give a shorter trace"
+                )
         seeds = np.asarray(answer_seeds(self.config.seed, step, kind, own.prompts, own.group))
         size = max(1, own.prompts // 4) if kind == HINTED else own.prompts
         drawn = self._draw(self._learner.draw, policy, ids, width, seeds, size)
-        return self._scored(np.asarray(records), rows, asked, ids, width, drawn)
+        groups = self._scored(np.asarray(records), rows, asked, ids, width, drawn)
+        if not groups.valid.any():
+            raise InputError(
+                f"none of {groups.valid.size} answers has a reward: one of {', '.join(own.rewards)} gave None for each"
+            )
+        return groups
 
     def evaluate(self, policy: tuple[Any, Any]) -> Groups:
         """One greedy answer to each evaluation prompt."""
         rows, own = self.task.evaluation, self.config.rollout
         seeds = np.zeros((len(rows), 1), np.uint32)
-        ids, size = self._prompts["eval"], own.prompts * own.group
+        ids, size = self._prompts["eval"], min(len(rows), own.prompts * own.group)
         drawn = self._draw(self._learner.draw_greedy, policy, ids, self.width, seeds, size)
         return self._scored(np.arange(len(rows)), rows, [one["messages"] for one in rows], ids, self.width, drawn)
 
@@ -238,5 +249,6 @@ def grpo_batches(groups: Groups, used: Bool[np.ndarray, " n"], config: RolloutCo
             yield batch, int((flat & used)[part].sum())
 
 
-def _rounded(length: int) -> int:
+def rounded(length: int) -> int:
+    """A width of that many tokens or a few more: fewer widths are compiled."""
     return -(-length // _ROUND) * _ROUND

@@ -26,19 +26,29 @@ from qrag_jax.search.levels.planner_runs import RECORD, planner_record
 from qrag_jax.sharding import make_mesh, to_host
 from qrag_jax.train.decoder.config import DecoderRun
 from qrag_jax.train.decoder.data import Texts, load_task
-from qrag_jax.train.decoder.learner import Drawn, LearnerConfig, LearnerState, make_learner
+from qrag_jax.train.decoder.learner import Batch, Drawn, LearnerConfig, LearnerState, make_learner
 from qrag_jax.train.decoder.lora import add_lora, join_trained, merge_lora, split_trained
 from qrag_jax.train.decoder.phases import RunState, Updates
-from qrag_jax.train.decoder.rewards import Reward
+from qrag_jax.train.decoder.rewards import Reward, check_records
 from qrag_jax.train.decoder.roll import Actor, check_window
 from qrag_jax.train.decoder.stitch import Progress
 from qrag_jax.train.run_folder import check_same_config, open_log, open_runs, restore
 from qrag_jax.train.trainer import Hooks, Layout, Plan, Report, Trainer
 from qrag_jax.types import InputError, TextGenerator, UsageError, Watch
 
-_FREE_FIELDS = ("log_every", "save_every", "keep", "tensorboard", "mesh", "data.paths", "data.eval_paths")
-_PROGRESS = "progress.json"
+_FREE_FIELDS = (
+    "log_every",
+    "save_every",
+    "score_every",
+    "keep",
+    "tensorboard",
+    "mesh",
+    "data.paths",
+    "data.eval_paths",
+)
+_PROGRESS, _SECONDS = "progress.json", "seconds"
 _MOST = 2**31 - 1  # updates; a run ends when its last phase is over
+_ARRAYS = ("params", "opt_state", "reference")
 RESULTS = "results.json"
 
 
@@ -88,11 +98,15 @@ def train_decoder(
         facts = {"train": len(job.updates.task.train), "eval": len(job.updates.task.evaluation), **about}
         first = state.progress.updates
         with open_log(out, facts, first, config.tensorboard) as log:
-            begun = time.perf_counter()
+            begun, earlier = time.perf_counter(), float(start.metadata[_SECONDS]) if start else 0.0
+
+            def spent() -> dict[str, str]:
+                return {_SECONDS: str(earlier + time.perf_counter() - begun)}
+
             hooks: Hooks[RunState, tuple[()]] = Hooks(
                 out,
                 log,
-                save=lambda state, batch: _save(job, out, state, about),
+                save=lambda state, batch: _save(job, out, state, about | spent()),
                 score=lambda state, done: _score(job, state),
                 save_bad_batch=lambda number, values, batch: _save_bad(job, out, number, values),
             )
@@ -103,7 +117,6 @@ def train_decoder(
             )  # fmt: skip
             if not job.updates.is_done(state):
                 state, _ = trainer.run(state)
-        row = result_row(job, state, time.perf_counter() - begun)
         save_decoder(
             out, LoadedDecoder(job.decoder, merged_params(job, state.learner), job.updates.texts.tokenizer, "")
         )
@@ -112,6 +125,7 @@ def train_decoder(
                 out / RECORD,
                 planner_record(job.updates.task.names, config.rollout.max_trace, job.updates.task.template),
             )
+        row = result_row(job, state, earlier + time.perf_counter() - begun)
         write_json(out / RESULTS, row)
     return row
 
@@ -144,12 +158,14 @@ def prepare(
     learner = make_learner(
         LearnerConfig(
             decoder, texts.end_ids, own.dtype, own.remat, config.max_norm, rollout.max_tokens, rollout.temperature,
-            rollout.parts, rollout.clip_low, rollout.clip_high, rollout.kl_coef,
+            rollout.parts, rollout.clip_low, rollout.clip_high, 0.0 if config.method == "sft" else rollout.kl_coef,
         ),
         mesh,
     )  # fmt: skip
     actor = Actor(config, task, texts, learner, mesh, generator, rewards)
-    if config.method != "sft" or task.evaluation:
+    drawn = [*task.evaluation, *(task.train if config.method != "sft" or config.imitation.only_unsolved else ())]
+    check_records([one for one in (*rollout.rewards, rollout.solved_by) if one not in (rewards or {})], drawn)
+    if drawn:
         check_window(actor, decoder.max_positions, config.method == "stitch" and rollout.hints)
     return Job(decoder, fingerprint, trained, Updates(config, task, texts, learner, actor, others, mesh))
 
@@ -170,13 +186,13 @@ def first_state(job: Job, start: Checkpoint | None, about: Mapping[str, str]) ->
                 file=start.folder,
             )
     like = jax.eval_shape(job.updates.learner.init, job.trained)
-    names = ("params", "opt_state", "reference")
+    names = [name for name in _ARRAYS if jax.tree.leaves(getattr(like, name))]
     shardings = decoder_shardings(job.updates.mesh, job.decoder, like)
     arrays = restore(
         start, {name: getattr(like, name) for name in names}, {name: getattr(shardings, name) for name in names}
     )
     progress = config_from_dict(Progress, json.loads(start.files[_PROGRESS]), str(start.folder / _PROGRESS))
-    return RunState(LearnerState(**arrays), progress)
+    return RunState(LearnerState(**{"reference": {}, **arrays}), progress)
 
 
 def merged_params(job: Job, state: LearnerState) -> dict[str, Any]:
@@ -225,24 +241,30 @@ def _score(job: Job, state: RunState) -> dict[str, float]:
 
 def _save(job: Job, out: Path, state: RunState, about: Mapping[str, str]) -> None:
     learner, progress = state
-    arrays = {"params": learner.params, "opt_state": learner.opt_state, "reference": learner.reference}
+    arrays = {name: getattr(learner, name) for name in _ARRAYS if jax.tree.leaves(getattr(learner, name))}
     files = {_PROGRESS: json.dumps(to_dict(progress))}
     save_checkpoint(out, progress.updates, arrays, to_dict(job.updates.config), files, about, job.updates.config.keep)
 
 
 def _save_bad(job: Job, out: Path, number: int, values: Mapping[str, float]) -> Path:
-    batch = next(batch for update, batch in job.updates.latest if update == number)
+    batches = next(batches for update, batches in job.updates.latest if update == number)
     path = out / f"bad_batch_{number}.json"
     metrics = {name: str(value) for name, value in values.items()}  # JSON has no NaN
-    decode = job.updates.texts.decode
-    if isinstance(batch, Drawn):
-        answers = [[decode(row[row > 0]) for row in group] for group in np.asarray(batch.answers)]
-        prompts = [decode(row[row > 0]) for row in np.asarray(batch.prompts)]
-        kept = {"prompts": prompts, "answers": answers, "advantages": np.asarray(batch.advantages).tolist()}
-    else:
-        kept = {"rows": [decode(row[row > 0]) for row in np.asarray(batch.tokens)]}
-    write_json(path, {"update": number, "metrics": metrics, **kept}, indent=1)
+    shown = [_shown(batch, job.updates.texts) for batch in batches]
+    write_json(path, {"update": number, "metrics": metrics, "batches": shown}, indent=1)
     return path
+
+
+def _shown(batch: Batch, texts: Texts) -> dict[str, Any]:
+    """The texts of a batch."""
+
+    def read(rows: Any) -> list[str]:
+        return [texts.decode(row[row > 0]) for row in np.asarray(rows)]
+
+    if not isinstance(batch, Drawn):
+        return {"rows": read(batch.tokens)}
+    answers = [read(group) for group in batch.answers]
+    return {"prompts": read(batch.prompts), "answers": answers, "advantages": np.asarray(batch.advantages).tolist()}
 
 
 def _newest(out: Path, watch: Watch) -> Checkpoint | None:

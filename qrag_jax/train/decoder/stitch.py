@@ -94,8 +94,7 @@ def begin_imitation(progress: Progress, examples: Sequence[Example]) -> Progress
     """
     if not examples:
         raise InputError(
-            "an imitation phase has no examples: the buffer is empty, or no record has an answer or a trace; give "
-            "records with answers, or lower imitation.buffer"
+            "an imitation phase has no examples: no record has an answer or a trace; give records with answers"
         )
     return replace(progress, queue=tuple(examples), position=0, imitations=progress.imitations + 1)
 

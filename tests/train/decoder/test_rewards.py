@@ -117,8 +117,11 @@ def test_own_rewards_are_functions():
     [
         ([1.0], "reward mine: 1 values for 2 completions"),
         ([1.0, None, 2.0], "reward mine: 3 values for 2 completions"),
-        ([1.0, math.nan], "reward mine: value nan of completion 1 is not finite"),
-        ([-math.inf, None], "reward mine: value -inf of completion 0 is not finite"),
+        ([1.0, math.nan], "reward mine: value nan of completion 1 is not a finite number"),
+        ([-math.inf, None], "reward mine: value -inf of completion 0 is not a finite number"),
+        (["1.0", 2.0], "reward mine: value '1.0' of completion 0 is not a finite number"),
+        ([[1.0], 2.0], r"reward mine: value \[1.0\] of completion 0 is not a finite number"),
+        (None, "reward mine: it returned None; return a list"),
     ],
 )
 def test_wrong_values_are_refused(values, reason):
@@ -133,7 +136,7 @@ def test_wrong_values_are_refused(values, reason):
         ({"format": 0.0}, "rewards: give at least one a weight"),
         ({"label_align": 1.0}, "did you mean label_alignment"),
         ({"format": math.nan}, "rewards.format nan: must be a finite number"),
-        ({"answer_f1": 1.0}, "rewards.answer_f1: no language model"),
+        ({"answer_f1": 1.0}, "rewards.answer_f1: it asks a language model, which no config names"),
     ],
 )
 def test_wrong_weights_are_refused(weights, reason):
@@ -142,9 +145,9 @@ def test_wrong_weights_are_refused(weights, reason):
 
 
 def test_a_record_without_what_is_needed_is_named():
-    with pytest.raises(InputError, match="reward label_alignment: record 1 has no label"):
+    with pytest.raises(InputError, match="record 1: no label, which reward label_alignment reads"):
         _values("label_alignment", [_answer((0, 0))] * 2, [{"label": None}, {}])
-    with pytest.raises(InputError, match="reward answer_em: record 0 has no question, references"):
+    with pytest.raises(InputError, match="record 0: no question, references, which reward answer_em reads"):
         _values("answer_em", ["?"], [{"contexts": {}}], generator=ScriptedGenerator([]))
 
 

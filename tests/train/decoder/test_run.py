@@ -1,6 +1,7 @@
 """Runs of decoders on a tiny controlled task: results, folders, resuming, devices."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,10 @@ from qrag_jax.search.levels.planner_runs import read_planner
 from qrag_jax.sharding import DecoderMesh
 from qrag_jax.train.decoder import run as runs
 from qrag_jax.train.decoder.config import DecoderRun
+from qrag_jax.train.decoder.data import read_records
+from qrag_jax.train.decoder.roll import HINTED, Groups
 from qrag_jax.train.decoder.run import first_state, prepare, train_decoder
+from qrag_jax.train.decoder.stitch import Example, Progress
 from qrag_jax.types import NOBODY, InputError, UsageError
 
 TINY = """
@@ -113,9 +117,7 @@ def test_the_learning_rate_of_imitation_rises_and_falls(tiny, monkeypatch):
     shape = ("learning_rate=0.1", "warmup=0.5", "final_rate=0.2", "batch_rows=1", "traces=1", "epochs=4")
     job = prepare(tiny("method=sft", "start.examples=0", *(f"imitation.{one}" for one in shape)))
     rates = []
-    monkeypatch.setattr(
-        job.updates, "_update", lambda learner, progress, batch, rate: (learner, rates.append(rate) or {})
-    )
+    monkeypatch.setattr(job.updates, "_update", lambda learner, batch, rate: (learner, rates.append(rate) or {}))
     state = first_state(job, None, {})
     while not job.updates.is_done(state):
         state, _ = job.updates(state, ())
@@ -175,9 +177,106 @@ def test_a_prompt_that_fills_the_window_is_refused(tiny):
 
 
 def test_nan_stops_the_run_and_keeps_its_batch(tiny, tmp_path):
-    with pytest.raises(InputError, match="not finite; the run stops.*bad_batch_2.json"):
+    with pytest.raises(InputError, match="parameters not finite; the run stops.*bad_batch_1.json"):
         train_decoder(tiny("start.learning_rate=1e38", "max_norm=1e30"), tmp_path, NOBODY)
-    assert json.loads((tmp_path / "bad_batch_2.json").read_text())["rows"]
+    (batch,) = json.loads((tmp_path / "bad_batch_1.json").read_text())["batches"]
+    assert batch["rows"] and not list(tmp_path.glob("step_*"))
+
+
+def test_nan_of_a_step_keeps_all_its_mini_batches(tiny, tmp_path):
+    def longer(prompts, completions, records):
+        return [float(len(text)) for text in completions]
+
+    own = ("start.examples=0", "method=grpo", "rollout.rewards={longer: 1.0}", "rollout.solved_by=longer")
+    own = (*own, "rollout.mini_batches=2", "rollout.learning_rate=1e38", "max_norm=1e30", "log_every=9")
+    with pytest.raises(InputError, match="not finite; the run stops.*bad_batch_"):
+        train_decoder(tiny(*own), tmp_path, NOBODY, rewards={"longer": longer})
+    (path,) = tmp_path.glob("bad_batch_*.json")
+    batches = json.loads(path.read_text())["batches"]
+    assert [len(one["answers"]) for one in batches] == [4, 4] and len(batches[0]["answers"][0]) == 4
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_phases_of_imitation_have_one_width(tiny):
+    updates = prepare(tiny()).updates
+    short, long = ((Example(0, (1,) * length),) for length in (2, 20))
+    widths = [updates._schedule(Progress(queue=one, imitations=n), "stitch")[1] for n, one in enumerate((short, long))]
+    assert widths == [updates.actor.width + 24] * 2
+    narrow = prepare(tiny("imitation.width=16")).updates
+    with pytest.raises(InputError, match="training record 0: prompt and answer have .* imitation.width=16: raise it"):
+        narrow._schedule(Progress(queue=long), "stitch")
+
+
+def test_a_hint_without_room_is_refused(tiny):
+    job = prepare(tiny("rollout.hint_tokens=1"))
+    with pytest.raises(
+        InputError, match="training record 3: its prompt with the hint .* raise rollout.hint_tokens"
+    ):
+        job.updates.actor.roll((job.trained, job.updates.others), [3], 0, HINTED, ["This is a question . " * 4])
+
+
+def test_of_a_prompt_that_is_asked_twice_the_unsolved_group_is_replaced(tiny, monkeypatch):
+    job = prepare(tiny())
+
+    def groups(records, token, correct):
+        n, own = len(records), np.array(correct)
+        full = np.full((n, 4, 24), token)
+        ids, ones = np.ones((n, 16), int), np.ones((n, 4), bool)
+        return Groups(np.array(records), ids, ids[:, 0], full, full[..., 0], ones, ones * 1.0, ones, own)
+
+    monkeypatch.setattr(job.updates.actor, "roll", lambda *_: groups([5], 9, [[True] * 4]))
+    drawn = groups([5, 5], 1, [[True] * 4, [False] * 4])
+    _, found, used = job.updates._help((job.trained, job.updates.others), Progress(), drawn)
+    assert found.tokens[:, 0, 0].tolist() == [1, 9] and used.all()
+
+
+def test_a_finished_run_that_is_resumed_keeps_its_row(tiny, whole, tmp_path):
+    shutil.copytree(whole[0], tmp_path / "run")
+    row = train_decoder(tiny("score_every=50"), tmp_path / "run", NOBODY, resume=True)
+    assert row | {"seconds": 0} == whole[1] | {"seconds": 0} and row["seconds"] > 0
+
+
+RIGHT = {"messages": [{"role": "user", "content": "Hi"}], "answer": 'A . {"largest_chunk_size": "a", '}
+RIGHT["answer"] += '"smallest_chunk_size": "b"}'
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"label": [1]}, "label must be .least, most. with 0 <= least <= most <= 1"),
+        ({"label": [1, 0]}, "label must be"),
+        ({"label": [0, 2]}, "label must be"),
+        ({"label": "a"}, "label must be"),
+        ({"label": [[0, 1], 1]}, "label must be"),
+        ({"weight": "a"}, "weight must be a number of at least 0"),
+        ({"names": 5}, "names must be a list of texts"),
+        ({"recalls": [1]}, "recalls must be a table"),
+        ({"answer": "A . {}"}, "answer 'A . {}': its JSON object has the fields none"),
+        ({"answer": "A ."}, "answer 'A .': it has no JSON object"),
+    ],
+)
+def test_a_record_that_no_reward_reads_is_refused_before_training(fields, reason, tmp_path):
+    path = tmp_path / "r.jsonl"
+    good = {**RIGHT, "label": [0, 1], "weight": 0.5, "recalls": {"a:a": 1.0}}
+    path.write_text(json.dumps(good) + "\n" + json.dumps({**good, **fields}) + "\n")
+    with pytest.raises(InputError, match=f"r.jsonl:2: {reason}"):
+        read_records(path, ["a", "b"])
+
+
+def test_what_a_run_reads_late_is_checked_early(whole, tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(RIGHT) + "\n")
+    own = ["data.task=jsonl", f"data.paths=[{path}]", f"model.source={whole[0]}", "imitation.width=96"]
+    with pytest.raises(InputError, match="r.jsonl:1: no label, which reward label_alignment reads; add it"):
+        prepare(load_config(DecoderRun, None, [*own, "method=sft", f"data.eval_paths=[{path}]"]))
+    path.write_text(json.dumps({**RIGHT, "label": [0, 1], "answer": "It is { here. So read it. Yes. {}"}) + "\n")
+    with pytest.raises(InputError, match="r.jsonl:1: a hint that holds JSON"):
+        prepare(load_config(DecoderRun, None, [*own, "method=stitch"]))
+    path.write_text(json.dumps({**RIGHT, "label": [0, 1], "weight": 0}) + "\n")
+    with pytest.raises(InputError, match="r.jsonl: weight: every weight is 0"):
+        prepare(load_config(DecoderRun, None, [*own, "method=sft", f"data.eval_paths=[{path}]"]))
+    with pytest.raises(UsageError, match="rollouts 8: a step draws prompts x group = 192 answers"):
+        load_config(DecoderRun, None, ["rollout.rollouts=8"])
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_a_trace_without_json_is_refused():
 
 
 def test_an_imitation_phase_needs_examples():
-    with pytest.raises(InputError, match="an imitation phase has no examples: the buffer is empty"):
+    with pytest.raises(InputError, match="an imitation phase has no examples: no record has an answer"):
         begin_imitation(Progress(), ())
     begun = begin_imitation(Progress(position=7, imitations=2), [Example(4)])
     assert (begun.queue, begun.position, begun.imitations) == ((Example(4),), 0, 3)
