@@ -125,7 +125,7 @@ examples:
   qrag ask levels.index "Who has the key?" --planner runs/router --retriever dense
 """
 _OF_DECODER = """\
-Train a language model: {about}.
+Train {about}.
 
   sft     imitates the answers of its records, or the traces of a teacher
   grpo    draws a group of answers to each prompt, and moves towards those with more reward than their group (GRPO)
