@@ -26,7 +26,7 @@ from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.models.weights.machine import give_back
 from qrag_jax.models.weights.packages import sha256_of
-from qrag_jax.models.weights.tensor_files import MAX_SHARD_BYTES, FolderTensors, save_tensors
+from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.types import InputError, UsageError
 
 Dtype = Literal["float32", "bfloat16"]  # of numbers on file
@@ -132,28 +132,18 @@ def _fingerprint(files: list[Path]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def save_decoder(
-    folder: str | Path,
-    loaded: LoadedDecoder,
-    *,
-    dtype: Dtype = "float32",
-    max_shard_bytes: int = MAX_SHARD_BYTES,
-) -> Path:
+def save_decoder(folder: str | Path, loaded: LoadedDecoder, *, dtype: Dtype = "float32") -> Path:
     """Writes a folder that `load_decoder` reads back bit for bit (in float32), and that transformers loads.
 
     Args:
         folder: made when it is not there; files of the same names, its weights and its chat template are replaced.
         loaded: its fingerprint is not read: that of the folder is the folder's.
         dtype: of the numbers on file.
-        max_shard_bytes: weights that take more are split over several files with an index; a tensor is never split.
 
     Raises:
-        UsageError: max_shard_bytes is below 1.
         InputError: parameters do not fit the config, or transformers has no such model.
     """
     folder = Path(folder)
-    if max_shard_bytes < 1:
-        raise UsageError(f"max_shard_bytes {max_shard_bytes}: at least 1")
     config, tokenizer = loaded.config, loaded.tokenizer
     tensors = tensors_from_decoder_params(config, loaded.params, jnp.dtype(dtype))
     ends = sorted(tokenizer.eos_ids)
@@ -166,7 +156,7 @@ def save_decoder(
         (folder / "chat_template.jinja").unlink(missing_ok=True)
     else:
         write_whole(folder / "chat_template.jinja", tokenizer.chat_template)
-    save_tensors(folder, tensors, max_shard_bytes)
+    save_tensors(folder, tensors)
     return folder
 
 

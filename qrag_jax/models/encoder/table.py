@@ -195,6 +195,8 @@ def tensor_problem(name: str, tensor: np.ndarray, shape: tuple[int, ...]) -> str
     # The sum is cheaper than a mask and is not finite whenever an entry is not.
     if not np.isfinite(tensor.sum(dtype=np.float64)):
         return f"{name}: contains NaN or infinity"
+    if tensor.dtype == np.float64 and (np.abs(tensor) > np.finfo(np.float32).max).any():
+        return f"{name}: contains numbers beyond float32"
     return None
 
 
