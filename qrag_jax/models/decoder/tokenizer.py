@@ -11,10 +11,10 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders
 
-from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_limited, read_text_limited
+from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_text_limited
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, template_of_gguf, tokenizer_from_gguf
-from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, check_ids, named_faults
+from qrag_jax.models.weights.tokenizer_faults import check_growth, check_ids, named_faults, read_tokenizer
 from qrag_jax.types import InputError, UsageError
 
 
@@ -82,17 +82,7 @@ class DecoderTokenizer:
         special tokens that are known to be ends do so too, as in GGUF files).
         """
         folder = Path(folder)
-        path = folder / "tokenizer.json"
-        if not path.is_file():
-            raise InputError("no such tokenizer file (a tokenizer.json of the `tokenizers` library)", file=path)
-        try:
-            # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
-            with named_faults(str(path)):
-                tokenizer = Tokenizer.from_buffer(read_limited(path, MAX_TOKENIZER_BYTES))
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"not a tokenizer.json of the `tokenizers` library: {error}", file=path) from error
+        tokenizer = read_tokenizer(folder / "tokenizer.json")
         settings = _json_beside(folder / "tokenizer_config.json")
         return cls(
             tokenizer,

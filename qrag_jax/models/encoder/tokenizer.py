@@ -17,9 +17,13 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from qrag_jax.files.reading import read_text_limited
 from qrag_jax.files.whole_file import read_json
-from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, check_ids, named_faults
+from qrag_jax.models.weights.tokenizer_faults import (
+    check_growth,
+    check_ids,
+    named_faults,
+    read_tokenizer,
+)
 from qrag_jax.types import InputError, UsageError
 
 PAD, UNKNOWN, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
@@ -143,31 +147,11 @@ class TextTokenizer:
     def from_file(cls, path: str | Path) -> "TextTokenizer":
         """Reads a `tokenizer.json`, and names of special tokens from the `tokenizer_config.json` of the same folder."""
         path = Path(path)
-        if not path.is_file():
-            raise InputError("no such tokenizer file (a tokenizer.json of the `tokenizers` library)", file=path)
         beside = path.with_name("tokenizer_config.json")
-        names = read_special_tokens(beside) if beside.is_file() else None
-        try:
-            text = read_text_limited(path, MAX_TOKENIZER_BYTES)
-        except UnicodeDecodeError as error:
-            raise InputError(f"not UTF-8 at byte {error.start}; copy it again", file=path) from error
-        return cls.from_json(text, source=str(path), names=names)
-
-    @classmethod
-    def from_json(cls, text: str, source: str = "tokenizer", names: Mapping[str, str] | None = None) -> "TextTokenizer":
-        """Reads the content of a `tokenizer.json`; `source` names it in errors, `names` as in the constructor."""
-        try:
-            # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
-            with named_faults(source):
-                tokenizer = Tokenizer.from_buffer(text.encode("utf-8"))
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"not a tokenizer of the `tokenizers` library: {error}", file=source) from error
-        return cls(tokenizer, source, names)
+        return cls(read_tokenizer(path), str(path), read_special_tokens(beside) if beside.is_file() else None)
 
     def to_json(self) -> str:
-        """The content of a `tokenizer.json` without truncation and padding; `from_json` reads it back."""
+        """The content of a `tokenizer.json` without truncation and padding."""
         return self._tokenizer.to_str(pretty=False)
 
     def ids(self, texts: Sequence[str]) -> list[np.ndarray]:

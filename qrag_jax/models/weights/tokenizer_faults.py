@@ -1,16 +1,18 @@
-"""Finds a foreign `tokenizer.json` that would harm the library that runs it: panics, texts that grow without end."""
+"""Reads a foreign `tokenizer.json`; one that would harm the library that runs it (panics, endless texts) is refused."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
+from qrag_jax.files.reading import read_limited
 from qrag_jax.types import InputError
 
-MAX_TOKENIZER_BYTES = 2**28  # the largest vocabularies have an eighth of it
+_MAX_BYTES = 2**28  # the largest vocabularies have an eighth of it
 _MAX_ID = 2**24  # the largest vocabularies have a sixtieth of it
 _MAX_GROWTH = 256  # of a text, by what its parts are replaced with; real ones have below 10
 # Repetition from zero, choices, places between characters, looks around (which have a `?`), back references.
@@ -29,6 +31,22 @@ def named_faults(source: str) -> Iterator[None]:
                 f"the tokenizer fails ({str(error)[:200]}); tokenizer.json is damaged or hostile", file=source
             ) from error
         raise
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Reads a `tokenizer.json`."""
+    if not path.is_file():
+        raise InputError("no such tokenizer file (a tokenizer.json of the `tokenizers` library)", file=path)
+    return parse_tokenizer(read_limited(path, _MAX_BYTES), str(path))
+
+
+def parse_tokenizer(content: bytes, source: str) -> Tokenizer:
+    """Reads the content of a `tokenizer.json`; `source` names it in errors."""
+    with named_faults(source):
+        try:
+            return Tokenizer.from_buffer(content)  # `from_str` raises a bare Exception for every parse error
+        except ValueError as error:
+            raise InputError(f"not a tokenizer of the `tokenizers` library: {error}", file=source) from error
 
 
 def check_ids(tokenizer: Tokenizer, source: str) -> None:

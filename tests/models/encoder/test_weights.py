@@ -245,9 +245,7 @@ def test_incomplete_and_broken_folders_are_refused(folder):
     with pytest.raises(InputError, match=r"model\.safetensors: broken safetensors file"):
         load_encoder(folder)
     weights.rename(folder / "pytorch_model.bin")
-    with pytest.raises(
-        InputError, match=r"encoder: neither model\.safetensors .*found pytorch_model\.bin: pickle is"
-    ):
+    with pytest.raises(InputError, match=r"encoder: neither model\.safetensors .*found pytorch_model\.bin: pickle is"):
         load_encoder(folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(InputError, match=r"config\.json: not valid JSON"):
