@@ -42,11 +42,7 @@ OURS = {
     ),
     "qwen2": decoder_config("qwen2", **WIDE),
     "qwen3": decoder_config("qwen3", **WIDE | {"head_dim": 16}),
-    **{
-        f"llama, {kind}": decoder_config("llama", **WIDE, rope_scaling=scaling)
-        for kind, scaling in SCALINGS.items()
-        if kind != "dynamic"  # there transformers looks at the length of a text, and we at the window
-    },
+    **{f"llama, {kind}": decoder_config("llama", **WIDE, rope_scaling=scaling) for kind, scaling in SCALINGS.items()},
 }
 PROMPTS = [
     "The capital of France is",

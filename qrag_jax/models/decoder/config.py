@@ -7,7 +7,7 @@ from qrag_jax.models.weights.config_limits import size_problem
 from qrag_jax.types import InputError, check_fields
 
 DecoderFamily = Literal["llama", "qwen2", "qwen3"]
-RopeKind = Literal["default", "linear", "dynamic", "yarn", "llama3"]
+RopeKind = Literal["default", "linear", "yarn", "llama3"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class RopeScaling:
     Attributes:
         kind: "default" is none.
         factor: of the stretch, above or at 1.
-        original_max_positions: the length before the stretch; of dynamic, yarn and llama3.
+        original_max_positions: the length before the stretch; of yarn and llama3.
         low_freq_factor, high_freq_factor: of llama3: wavelengths longer than original / low are stretched in full,
             those shorter than original / high not at all.
         beta_fast, beta_slow: of yarn: rotations over the original length above which a frequency is kept, below which
@@ -42,7 +42,7 @@ class RopeScaling:
 
     def __post_init__(self) -> None:
         check_fields(self, "rope scaling", positive=("factor",), error=InputError)
-        if self.kind in ("dynamic", "yarn", "llama3") and not self.original_max_positions:
+        if self.kind in ("yarn", "llama3") and not self.original_max_positions:
             raise InputError(f"rope scaling {self.kind}: original_max_position_embeddings is needed")
         if self.kind == "llama3" and not 0 < self.low_freq_factor < self.high_freq_factor:
             raise InputError(

@@ -30,7 +30,8 @@ _CLASSES: dict[DecoderFamily, str] = {
 # Where config.json names none; null is as many as there are heads.
 _QWEN_KV_HEADS = 32
 _QWEN3_HEAD_DIM = 128
-# Numbers of each kind of stretch; RopeScaling calls them the same.
+# Numbers of each kind of stretch; RopeScaling calls them the same. "dynamic" is read as "default": it stretches only
+# texts beyond max_position_embeddings, and those are refused.
 _ROPE_NAMES = {
     "default": (),
     "linear": ("factor",),
@@ -170,11 +171,11 @@ def _rope_problems(values: Mapping[str, Any]) -> list[str]:
 
 def _rope_scaling(rope: Mapping[str, Any], max_positions: int) -> RopeScaling:
     kind = _rope_kind(rope)
+    if kind == "dynamic":
+        return RopeScaling()
     numbers: dict[str, Any] = {name: float(rope[name]) for name in _ROPE_NAMES[kind] if rope.get(name) is not None}
     original = None
-    if kind == "dynamic":
-        original = max_positions  # transformers reads no other length here
-    elif kind in ("yarn", "llama3"):
+    if kind in ("yarn", "llama3"):
         original = rope.get("original_max_position_embeddings") or max_positions
     truncate = rope.get("truncate") in (None, True) if kind == "yarn" else True
     return RopeScaling(kind=kind, original_max_positions=original, truncate=truncate, **numbers)
@@ -199,11 +200,6 @@ def hf_decoder_config(config: DecoderConfig, dtype: str = "float32") -> dict[str
     if wrong:
         raise InputError(f"{config.family}: transformers has none with {', '.join(wrong)}; save as another family")
     scaling = config.rope_scaling
-    if scaling.kind == "dynamic" and scaling.original_max_positions != config.max_positions:
-        raise InputError(
-            f"rope scaling dynamic: transformers takes max_position_embeddings {config.max_positions} for the original "
-            f"length, which is {scaling.original_max_positions} here; save with both the same"
-        )
     values: dict[str, Any] = {
         "architectures": [_CLASSES[config.family]],
         "model_type": config.family,

@@ -15,30 +15,22 @@ from qrag_jax.models.decoder.config import DecoderConfig, RopeScaling
 from qrag_jax.types import InputError
 
 
-def inverse_frequencies(config: DecoderConfig, length: int | None = None) -> tuple[np.ndarray, float]:
+def inverse_frequencies(config: DecoderConfig) -> tuple[np.ndarray, float]:
     """Radians a position for every component pair, and the factor on cosines and sines.
 
     With `f_k = rope_theta^(-2k / head_dim)`, factor s and original length L0:
 
     - default: `f_k`; linear (position interpolation): `f_k / s`.
-    - dynamic (NTK): the base grows to `rope_theta (s n / L0 - (s - 1))^(head_dim / (head_dim - 2))` for a text of n
-      tokens, n at least L0.
     - yarn (Peng et al. 2023): a mix of `f_k` (more than beta_fast turns over L0) and `f_k / s` (fewer than beta_slow),
       linear in k between; cosines and sines are multiplied by the attention factor.
     - llama3: `f_k` for wavelengths below L0 / high_freq_factor, `f_k / s` above L0 / low_freq_factor, between them a
       mix that is linear in L0 / wavelength.
 
-    Args:
-        length: tokens of the text, read by dynamic only; None is `config.max_positions`.
-
     Returns:
         float32 [head_dim / 2], computed in float64; and the factor, 1 but for yarn.
     """
     scaling, size = config.rope_scaling, config.head_dim
-    base = config.rope_theta
-    if scaling.kind == "dynamic":
-        base = _dynamic_base(config, config.max_positions if length is None else length)
-    frequencies = base ** (-np.arange(0, size, 2, dtype=np.float64) / size)
+    frequencies = config.rope_theta ** (-np.arange(0, size, 2, dtype=np.float64) / size)
     if scaling.kind == "linear":
         frequencies = frequencies / scaling.factor
     elif scaling.kind == "yarn":
@@ -54,15 +46,6 @@ def inverse_frequencies(config: DecoderConfig, length: int | None = None) -> tup
 def _original_length(scaling: RopeScaling) -> int:
     assert scaling.original_max_positions is not None  # RopeScaling refuses its absence for the kinds that need it
     return scaling.original_max_positions
-
-
-def _dynamic_base(config: DecoderConfig, length: int) -> float:
-    scaling, size = config.rope_scaling, config.head_dim
-    if size == 2:
-        raise InputError("rope scaling dynamic: head_dim 2 has no exponent head_dim / (head_dim - 2)")
-    original = _original_length(scaling)
-    stretch = scaling.factor * max(length, original) / original - (scaling.factor - 1)
-    return config.rope_theta * stretch ** (size / (size - 2))
 
 
 def _yarn_kept(config: DecoderConfig) -> np.ndarray:
