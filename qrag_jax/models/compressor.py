@@ -259,12 +259,6 @@ def compress_parents(
         vectors: of children, of length 1 or 0; those of one parent are consecutive.
         parent: place of its parent from 0, never decreasing.
     """
-    width = (params["child"] if "child" in params else params["score_child"]).shape[0]
-    if len(vectors) and vectors.shape[1] != width:
-        raise InputError(
-            f"compressor: made for vectors of {width} numbers, these have {vectors.shape[1]}: give the encoder that it "
-            "was trained with, or train a compressor on this one (qrag train compressor)"
-        )
     number = np.bincount(parent) if len(parent) else np.zeros(0, np.int64)
     first = np.cumsum(number) - number
     found = np.zeros((len(number), vectors.shape[1]), np.float32)

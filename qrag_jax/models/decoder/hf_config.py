@@ -39,13 +39,7 @@ _ROPE_NAMES = {
     "yarn": ("factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
 }
-_ROPE_REQUIRED = {
-    "default": (),
-    "linear": ("factor",),
-    "dynamic": ("factor",),
-    "yarn": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
-}
+_ROPE_OPTIONAL = ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim")
 
 
 def read_decoder_config(folder: Path) -> DecoderConfig:
@@ -156,7 +150,7 @@ def _rope_problems(values: Mapping[str, Any]) -> list[str]:
         problems.append(f"partial_rotary_factor is {share!r}, only whole heads are turned")
     for name in ("rope_theta", *_ROPE_NAMES[kind]):
         value = rope.get(name)
-        if value is None and name in _ROPE_REQUIRED[kind]:
+        if value is None and name not in ("rope_theta", *_ROPE_OPTIONAL):
             problems.append(f"rope {kind}: {name} is missing")
         is_null = value is None and name == "rope_theta" and name in rope
         if is_null or (value is not None and not _is_number(value)):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from qrag_jax.models.encoder.text_encoder import TOKENS_PER_BLOCK, EncoderConfig, encode, encode_tokens
 from qrag_jax.models.encoder.tokenizer import TokenTable
@@ -29,21 +30,11 @@ def encoder_fingerprint(config: EncoderConfig, params: Mapping[str, Any], tokeni
         window: most tokens that are read at once.
     """
     digest = hashlib.sha256(json.dumps([asdict(config), tokenizer_json, window]).encode())
-    for name, leaf in _leaves(params):
+    for path, leaf in sorted(flatten_dict(params).items()):
         array = np.ascontiguousarray(leaf)
-        digest.update(json.dumps([name, list(array.shape), str(array.dtype)]).encode())
+        digest.update(json.dumps(["/" + "/".join(path), list(array.shape), str(array.dtype)]).encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
-
-
-def _leaves(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Arrays of nested dicts by their path, in the order of the names."""
-    for name in sorted(params):
-        path = f"{prefix}/{name}"
-        if isinstance(params[name], Mapping):
-            yield from _leaves(params[name], path)
-        else:
-            yield path, params[name]
 
 
 Progress = Callable[[int, int], None]
@@ -109,13 +100,9 @@ class TextEmbedder:
         # Parameters are an argument: as constants they would be copied into every compiled shape.
         self._pooled, self._hidden = _compiled(config)
 
-    @property
-    def fingerprint(self) -> str:
-        """Equal for equal vectors (`models.fingerprint.encoder_fingerprint`); hashed when first asked for."""
-        return self._fingerprint
-
     @cached_property
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:
+        """Equal for equal vectors (`encoder_fingerprint`); hashed when first asked for."""
         return encoder_fingerprint(self._config, self._params, self._tokenizer.to_json(), self.window)
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:

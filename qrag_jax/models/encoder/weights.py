@@ -56,17 +56,6 @@ class LoadedEncoder:
     max_seq_length: int | None = None
 
 
-def _first_layers(config: EncoderConfig, params: Params, num_layers: int) -> tuple[EncoderConfig, dict[str, Any]]:
-    """The encoder that stops after its first `num_layers` layers; more than it has raise UsageError."""
-    if not 1 <= num_layers <= config.num_layers:
-        raise UsageError(
-            f"num_layers {num_layers}: the encoder has {config.num_layers}; choose 1 to {config.num_layers}"
-        )
-    dropped = {f"layer_{index}" for index in range(num_layers, config.num_layers)}
-    kept = {name: value for name, value in params.items() if name not in dropped}
-    return replace(config, num_layers=num_layers), kept
-
-
 def load_encoder(
     source: str | Path,
     *,
@@ -111,7 +100,13 @@ def load_encoder(
     overrides: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "activation": activation}
     config = replace(config, **{name: value for name, value in overrides.items() if value is not None})
     if num_layers is not None:
-        config, params = _first_layers(config, params, num_layers)
+        if not 1 <= num_layers <= config.num_layers:
+            raise UsageError(
+                f"num_layers {num_layers}: the encoder has {config.num_layers}; choose 1 to {config.num_layers}"
+            )
+        for index in range(num_layers, config.num_layers):
+            del params[f"layer_{index}"]
+        config = replace(config, num_layers=num_layers)
     return LoadedEncoder(
         config=config,
         params=jax.device_put(params),  # all at once: one by one each shape would be a program of its own

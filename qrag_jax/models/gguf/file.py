@@ -70,14 +70,10 @@ class GGUFFile:
     tensors: Mapping[str, GGUFTensor]
     data: mmap.mmap
 
-    def raw(self, name: str) -> np.ndarray:
-        """The bytes of a tensor, uint8, a view of the file."""
-        tensor = self.tensors[name]
-        return np.frombuffer(self.data, np.uint8, tensor.size, tensor.start)
-
     def read(self, name: str) -> np.ndarray:
         """The numbers of a tensor, float32, of its shape; a view of the file where they are stored so."""
-        tensor, raw = self.tensors[name], self.raw(name)
+        tensor = self.tensors[name]
+        raw = np.frombuffer(self.data, np.uint8, tensor.size, tensor.start)
         if tensor.kind in _PLAIN:
             return raw.view(_PLAIN[tensor.kind]).reshape(tensor.shape).astype(np.float32, copy=False)
         try:

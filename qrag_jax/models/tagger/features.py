@@ -108,11 +108,6 @@ def with_components(
         vectors: of the sentences, of length 1.
         centre, components: of `principal_components`.
     """
-    if vectors.shape[1:] != centre.shape:
-        raise InputError(
-            f"tagger: reads vectors of {len(centre)} components, those of the sentences have {vectors.shape[1]}: give "
-            "the encoder that it was trained with, or train it again"
-        )
     parts = (vectors - centre) @ components
     around = [shifted(parts, by)[1:].astype(np.float32) for by in _NEIGHBOURS]
     return Gaps(np.hstack([*around, gaps.features]), gaps.cues)
