@@ -13,13 +13,13 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from qrag_jax.models.decoder.constraint import Automata, Constraint, Joined
+from qrag_jax.models.decoder.constraint import Automata, Constraint
 from qrag_jax.models.decoder.network import ComputeDtype
 from qrag_jax.models.decoder.scheduling import find_stop, padded_size, prompt_hash
 from qrag_jax.models.decoder.sharding import decoder_shardings
 from qrag_jax.models.decoder.steps import Draws, Rows, compiled_steps
 from qrag_jax.models.decoder.weights import LoadedDecoder
-from qrag_jax.types import Grammar, InputError, Sampling, UsageError
+from qrag_jax.types import InputError, Sampling, UsageError
 
 _CACHE_BYTES = 2**31
 
@@ -91,7 +91,6 @@ class Decoding:
         prompts: Sequence[Sequence[int]],
         sampling: Sampling,
         finished: Callable[[int, Decoded], None] | None = None,
-        grammars: Sequence[Grammar | None] | None = None,
     ) -> list[Decoded]:
         """Answers every prompt.
 
@@ -103,17 +102,12 @@ class Decoding:
             prompts: token ids; any number, none among them.
             sampling: of all of them. An answer also ends, as "length", where prompt and answer fill the window.
             finished: called with a prompt's place and its answer as soon as that is over, in any order.
-            grammars: one a prompt, or None for one that may say anything; left out, `sampling.grammar` is that of all.
         """
         for place, prompt in enumerate(prompts):
             self._check(place, prompt)
-        grammars = [sampling.grammar] * len(prompts) if grammars is None else grammars
-        if len(grammars) != len(prompts):
-            raise UsageError(f"grammars: {len(grammars)} for {len(prompts)} prompts: one a prompt, or None")
-        joined = self.automata.joined(grammars)
         answers: dict[int, Decoded] = {}
         for batch in self._batches(prompts, sampling):
-            for place, answer in self._answers(batch, prompts, sampling, joined):
+            for place, answer in self._answers(batch, prompts, sampling):
                 answers[place] = answer
                 if finished is not None:
                     finished(place, answer)
@@ -130,22 +124,20 @@ class Decoding:
             order = order[count:]
 
     def _answers(
-        self, batch: Sequence[int], prompts: Sequence[Sequence[int]], sampling: Sampling, joined: Joined | None
+        self, batch: Sequence[int], prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> Iterator[tuple[int, Decoded]]:
         """Works on one batch until every prompt has its answer."""
         answers = [_Answer(at, min(sampling.max_tokens, self.window - len(prompts[at]))) for at in batch]
         count = 1 << (len(batch) - 1).bit_length()  # of rows; those without a prompt are dead
         size = padded_size(max(len(prompts[at]) for at in batch))
         tokens, lengths, rooms = np.zeros((count, size), np.int32), np.ones(count, np.int32), np.ones(count, np.int32)
-        hashes, begins = np.zeros((count, 2), np.uint32), np.zeros((count, 3), np.int32)
+        hashes = np.zeros((count, 2), np.uint32)
         for row, answer in enumerate(answers):
             prompt = prompts[answer.place]
             tokens[row, size - len(prompt) :], lengths[row], rooms[row] = prompt, len(prompt), answer.room
             hashes[row] = prompt_hash(prompt, sampling.seed)
-            if joined is not None:
-                begins[row] = joined.begins[answer.place]
         rows = Rows(np.int32(size), lengths, hashes, rooms, Draws.of(sampling))
-        constraint = None if joined is None else joined.constraint(begins)
+        constraint = None if sampling.grammar is None else self.automata.constraint(sampling.grammar, count)
         live = np.arange(count) < len(batch)
         written = self._steps.read(self._params, tokens, lengths, slots=padded_size(size + int(rooms.max())))
         while live.any():
