@@ -19,7 +19,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +224,7 @@ def _faults(arrays: Any, about: Mapping[str, Any]) -> list[str]:
 
 _MIN_CHILDREN = 8  # what a parent is filled up to; so many shapes fewer
 _CELLS = 4096  # children at a time, or those of one parent
+_compress = jax.jit(jax.vmap(compress, in_axes=(None, 0, 0, 0)))
 
 
 def compressor_parents(compressor: Compressor, fingerprint: str) -> Parents:
@@ -288,14 +289,9 @@ def _compress_block(
     taken[: len(first)] = np.minimum(first[:, None] + places, len(vectors) - 1)
     children = np.where(mask[..., None], vectors[taken], 0).astype(np.float32)
     tokens = np.where(mask, num_tokens[taken], 0).astype(np.int32)
-    return np.asarray(_compiled()(dict(params), children, tokens, mask))[: len(first)]
+    return np.asarray(_compress(dict(params), children, tokens, mask))[: len(first)]
 
 
 def _power_of_two(numbers: np.ndarray) -> np.ndarray:
     """The least power of two that is no smaller, of integers."""
     return np.array([1 << max(int(one) - 1, 0).bit_length() for one in numbers], np.int64)
-
-
-@cache
-def _compiled():
-    return jax.jit(jax.vmap(compress, in_axes=(None, 0, 0, 0)))

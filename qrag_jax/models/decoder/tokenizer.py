@@ -213,10 +213,9 @@ def _sharing_copy(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _json_copy(tokenizer: Tokenizer) -> Tokenizer:
-    marks = {number for number, token in tokenizer.get_added_tokens_decoder().items() if _is_mark(token)}
     values = json.loads(tokenizer.to_str())
     for token in values["added_tokens"]:
-        token["special"] |= token["id"] in marks
+        token["special"] |= len(token["content"]) > 1
     return _copy(json.dumps(values))
 
 

@@ -5,6 +5,7 @@ inside the numbers mostly leaves finite ones; it changes the fingerprint.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,12 +20,11 @@ from qrag_jax.files.whole_file import write_json, write_whole
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors, gguf_decoder_config
 from qrag_jax.models.decoder.hf_config import hf_decoder_config, read_decoder_config
-from qrag_jax.models.decoder.memory import check_memory
 from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decoder
-from qrag_jax.models.decoder.table import decoder_params_from_tensors, tensors_from_decoder_params
+from qrag_jax.models.decoder.table import decoder_params_from_tensors, decoder_table, tensors_from_decoder_params
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.gguf.file import read_gguf
-from qrag_jax.models.weights.machine import give_back
+from qrag_jax.models.weights.machine import available_bytes, give_back
 from qrag_jax.models.weights.packages import sha256_of
 from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.types import InputError, UsageError
@@ -106,6 +106,25 @@ def _to_params(config: DecoderConfig, tensors: Mapping[str, np.ndarray], path: P
         check_memory(config, path, dtype)
     params = decoder_params_from_tensors(config, tensors, str(path), jnp.dtype(dtype))
     return _on_device(params)
+
+
+def num_parameters(config: DecoderConfig) -> int:
+    """Numbers of all tensors; an output layer that is the embedding table counts once."""
+    rows = decoder_table(replace(config, num_layers=1))  # layers are alike, so one is looked at
+    return sum(math.prod(row.shape) * (config.num_layers if row.place else 1) for row in rows)
+
+
+def check_memory(config: DecoderConfig, source: str | Path, dtype: Dtype) -> None:
+    """Refuses a model whose parameters alone do not fit into this machine's memory, where that is known and used."""
+    available = available_bytes() if jax.default_backend() == "cpu" else None
+    number, size = num_parameters(config), jnp.dtype(dtype).itemsize
+    if available is None or number * size <= available:
+        return
+    raise UsageError(
+        f"language model {str(source)!r}: its {number / 1e6:,.0f} million parameters take at least "
+        f"{number * size / 1e9:,.2f} GB as {dtype}, and {available / 1e9:,.2f} GB of memory are "
+        f"available: a model that fits has at most {available // size / 1e6:,.0f} million parameters"
+    )
 
 
 def _on_device(params: dict[str, Any]) -> dict[str, Any]:

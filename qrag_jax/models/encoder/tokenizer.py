@@ -18,12 +18,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from qrag_jax.files.whole_file import read_json
-from qrag_jax.models.weights.tokenizer_faults import (
-    check_growth,
-    check_ids,
-    named_faults,
-    read_tokenizer,
-)
+from qrag_jax.models.weights.tokenizer_faults import check_growth, check_ids, named_faults, read_tokenizer
 from qrag_jax.types import InputError, UsageError
 
 PAD, UNKNOWN, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
@@ -159,7 +154,7 @@ class TextTokenizer:
         return [np.asarray(encoding.ids, np.int32) for encoding in self._encode_batch(texts, offsets=False)]
 
     def encode(
-        self, texts: Sequence[str], window: int, *, strict: bool = False, name: str = "text", length: int | None = None
+        self, texts: Sequence[str], window: int, *, strict: bool = False, length: int | None = None
     ) -> TokenTable:
         """Rows `[CLS] text [SEP]` of at most `window` tokens, padded to the longest of them.
 
@@ -167,11 +162,10 @@ class TextTokenizer:
             texts: the texts; an empty one becomes `[CLS] [SEP]`.
             window: most tokens of a row, special tokens counted. The end of a longer text is cut and counted.
             strict: a longer text is an error instead.
-            name: of the kind of text, for the error ("question").
             length: pad to this many tokens instead of to the longest row; at least `window` of them are needed when a
                 text can be that long.
         """
-        return self.table(self.ids(texts), window, strict=strict, name=name, length=length, texts=texts)
+        return self.table(self.ids(texts), window, strict=strict, length=length, texts=texts)
 
     def table(
         self,
@@ -179,7 +173,6 @@ class TextTokenizer:
         window: int,
         *,
         strict: bool = False,
-        name: str = "text",
         length: int | None = None,
         texts: Sequence[str] | None = None,
     ) -> TokenTable:
@@ -190,7 +183,11 @@ class TextTokenizer:
         if strict and any(cut):
             first = int(np.argmax(np.asarray(cut) > 0))
             text = texts[first] if texts is not None else f"number {first}"
-            raise InputError(_too_long(name, text, len(ids[first]) + 2, window))
+            shown = text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN] + "..."
+            raise InputError(
+                f"text {shown!r} has {len(ids[first]) + 2} tokens ([CLS] and [SEP] counted), the window has {window}: "
+                "shorten it or raise the window"
+            )
         rows = [row[: window - 2] for row in ids]
         lengths = np.asarray([len(row) + 2 for row in rows], np.int32)
         longest = int(lengths.max(initial=2))
@@ -254,7 +251,7 @@ class TextTokenizer:
             raise InputError(_unreadable(texts)) from error
 
 
-def train_word_level(texts: Iterable[str], vocab_size: int = 30_000, min_count: int = 1) -> TextTokenizer:
+def train_word_level(texts: Iterable[str], vocab_size: int = 30_000) -> TextTokenizer:
     """A tokenizer with one id a lower-cased word, learned from `texts`; other words become [UNK].
 
     The same texts give the same ids. (The WordPiece trainer of `tokenizers` does not promise that: its ids and, at
@@ -262,13 +259,12 @@ def train_word_level(texts: Iterable[str], vocab_size: int = 30_000, min_count: 
 
     Args:
         vocab_size: most ids, the 4 special tokens counted; rarer words fall out first, ties alphabetically.
-        min_count: words that occur more rarely fall out.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordLevelTrainer(
-        vocab_size=vocab_size, min_frequency=min_count, special_tokens=list(SPECIAL_TOKENS), show_progress=False
+        vocab_size=vocab_size, min_frequency=1, special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -296,14 +292,6 @@ def _kind(letter: str) -> int:
     if letter.isspace() or (letter.isascii() and not letter.isalnum()):
         return _BLANK
     return _KNOWN if letter.isascii() or _WHOLE.match(letter) else _SPELLED
-
-
-def _too_long(name: str, text: str, num_tokens: int, window: int) -> str:
-    shown = text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN] + "..."
-    return (
-        f"{name} {shown!r} has {num_tokens} tokens ([CLS] and [SEP] counted), the window has {window}: shorten it or "
-        "raise the window"
-    )
 
 
 def _unreadable(texts: Sequence[object]) -> str:
