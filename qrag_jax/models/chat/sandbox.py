@@ -89,9 +89,6 @@ class _Counting(NodeTransformer):
         node.nodes = [_call("text_of", child, at=node) for child in node.nodes]
         return node
 
-    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:  # noqa: N802
-        return nodes.Const(node.data, lineno=node.lineno)
-
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         return _call("join", nodes.List(node.nodes, lineno=node.lineno), at=node)

@@ -30,7 +30,7 @@ class RopeScaling:
 
     kind: RopeKind = "default"
     factor: float = 1.0
-    original_max_positions: int | None = None
+    original_max_positions: int = 0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     beta_fast: float = 32.0

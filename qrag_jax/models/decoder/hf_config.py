@@ -168,7 +168,7 @@ def _rope_scaling(rope: Mapping[str, Any], max_positions: int) -> RopeScaling:
     if kind == "dynamic":
         return RopeScaling()
     numbers: dict[str, Any] = {name: float(rope[name]) for name in _ROPE_NAMES[kind] if rope.get(name) is not None}
-    original = None
+    original = 0
     if kind in ("yarn", "llama3"):
         original = rope.get("original_max_position_embeddings") or max_positions
     truncate = rope.get("truncate") in (None, True) if kind == "yarn" else True

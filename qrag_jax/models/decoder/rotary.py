@@ -43,11 +43,6 @@ def inverse_frequencies(config: DecoderConfig) -> tuple[np.ndarray, float]:
     return frequencies.astype(np.float32), factor
 
 
-def _original_length(scaling: RopeScaling) -> int:
-    assert scaling.original_max_positions is not None  # RopeScaling refuses its absence for the kinds that need it
-    return scaling.original_max_positions
-
-
 def _yarn_kept(config: DecoderConfig) -> np.ndarray:
     """Share of the unstretched frequency in each pair: 1 for fast pairs, 0 for slow ones, a ramp over k between."""
     scaling, size = config.rope_scaling, config.head_dim
@@ -59,7 +54,7 @@ def _yarn_kept(config: DecoderConfig) -> np.ndarray:
 
     def pair_with(turns: float) -> float:
         """The k (no whole number) whose frequency makes so many turns over the original length."""
-        radians = _original_length(scaling) / (2 * math.pi * turns)
+        radians = scaling.original_max_positions / (2 * math.pi * turns)
         return size * math.log(radians) / (2 * math.log(config.rope_theta))
 
     low, high = pair_with(scaling.beta_fast), pair_with(scaling.beta_slow)
@@ -82,7 +77,7 @@ def _yarn_attention_factor(scaling: RopeScaling) -> float:
 
 
 def _llama3_kept(scaling: RopeScaling, frequencies: np.ndarray) -> np.ndarray:
-    turns = _original_length(scaling) * frequencies / (2 * math.pi)
+    turns = scaling.original_max_positions * frequencies / (2 * math.pi)
     share = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
     return np.clip(share, 0, 1)
 

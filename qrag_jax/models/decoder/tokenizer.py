@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders
 from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_text_limited
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, template_of_gguf, tokenizer_from_gguf
-from qrag_jax.models.weights.tokenizer_faults import check_growth, check_ids, named_faults, read_tokenizer
+from qrag_jax.models.weights.tokenizer_faults import checked_copy, named_faults, plain_copy, read_tokenizer
 from qrag_jax.types import InputError, UsageError
 
 
@@ -58,7 +58,7 @@ class DecoderTokenizer:
         """
         self._source = source
         with named_faults(source):
-            self._tokenizer = tokenizer if is_built_here else _checked_copy(tokenizer, source)
+            self._tokenizer = tokenizer if is_built_here else checked_copy(tokenizer, source)
             self._plain = _plain_copy(self._tokenizer)
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         self.bos_token, self.eos_token, self.chat_template = bos_token, eos_token, chat_template
@@ -172,20 +172,6 @@ def _byte_letters() -> dict[str, int]:
 _BYTE_OF_LETTER = _byte_letters()
 
 
-def _checked_copy(tokenizer: Tokenizer, source: str) -> Tokenizer:
-    check_ids(tokenizer, source)
-    content = tokenizer.to_str()
-    check_growth(content, source)
-    return _copy(content)
-
-
-def _copy(content: str) -> Tokenizer:
-    tokenizer = Tokenizer.from_str(content)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
-
-
 def _plain_copy(tokenizer: Tokenizer) -> Tokenizer:
     """One that reads no mark in a text: all are made special, and special ones are encoded as text."""
     plain = _sharing_copy(tokenizer)
@@ -216,7 +202,7 @@ def _json_copy(tokenizer: Tokenizer) -> Tokenizer:
     values = json.loads(tokenizer.to_str())
     for token in values["added_tokens"]:
         token["special"] |= len(token["content"]) > 1
-    return _copy(json.dumps(values))
+    return plain_copy(json.dumps(values))
 
 
 def _is_mark(token: AddedToken) -> bool:

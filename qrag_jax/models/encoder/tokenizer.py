@@ -18,7 +18,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from qrag_jax.files.whole_file import read_json
-from qrag_jax.models.weights.tokenizer_faults import check_growth, check_ids, named_faults, read_tokenizer
+from qrag_jax.models.weights.tokenizer_faults import checked_copy, named_faults, read_tokenizer
 from qrag_jax.types import InputError, UsageError
 
 PAD, UNKNOWN, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
@@ -126,13 +126,9 @@ class TextTokenizer:
             tokenizer: of the `tokenizers` library. The tokens that it puts around a text are [CLS] and [SEP].
             names: special tokens by role, as far as `tokenizer_config.json` has them.
         """
-        check_ids(tokenizer, source)
-        content, self._source = tokenizer.to_str(), source
-        check_growth(content, source)
+        self._source = source
         with named_faults(source):
-            self._tokenizer = Tokenizer.from_str(content)
-            self._tokenizer.no_truncation()
-            self._tokenizer.no_padding()
+            self._tokenizer = checked_copy(tokenizer, source)
             found = find_special_tokens(self._tokenizer, tokenizer.padding or {}, names or {}, source)
         self.special_tokens = {role: token for role, (token, _) in found.items()}
         self.pad_id, self.unknown_id, self.cls_id, self.sep_id = (found[role][1] for role in ROLES)

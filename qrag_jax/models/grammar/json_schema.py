@@ -40,6 +40,10 @@ _OF_TYPE = {
     "boolean": set(),
     "null": set(),
 }
+_KINDS_OF = {  # a value of `json.loads`
+    type(None): ["null"], bool: ["boolean"], int: ["number", "integer"], float: ["number"], str: ["string"],
+    list: ["array"], dict: ["object"],
+}  # fmt: skip
 _KNOWN = sorted({"type", "enum", "const", "anyOf"}.union(*_OF_TYPE.values()))
 
 _DIGIT = Characters(((48, 57),))
@@ -109,22 +113,9 @@ def _constant(value: object, kinds: Sequence[str], where: str) -> str:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise _fault(where, f"{value!r:.60} contains a number that is not finite, which is not JSON") from error
-    if not _kinds_of(value) & set(kinds):
+    if not set(_KINDS_OF[type(value)]) & set(kinds):
         raise _fault(where, f"{value!r:.60} is not of type {' or '.join(kinds)}")
     return text
-
-
-def _kinds_of(value: object) -> set[str]:
-    """The kinds of a value of `json.loads`."""
-    match value:
-        case None | bool():
-            return {"null" if value is None else "boolean"}
-        case int() | float():
-            return {"number", "integer"} if isinstance(value, int) else {"number"}
-        case str():
-            return {"string"}
-        case _:
-            return {"array" if isinstance(value, list) else "object"}
 
 
 def _object(words: Mapping[str, Any], where: str, depth: int) -> Expression:

@@ -49,6 +49,22 @@ def parse_tokenizer(content: bytes, source: str) -> Tokenizer:
             raise InputError(f"not a tokenizer of the `tokenizers` library: {error}", file=source) from error
 
 
+def checked_copy(tokenizer: Tokenizer, source: str) -> Tokenizer:
+    """A copy without truncation and padding of a tokenizer that may come from anywhere."""
+    check_ids(tokenizer, source)
+    content = tokenizer.to_str()
+    check_growth(content, source)
+    return plain_copy(content)
+
+
+def plain_copy(content: str) -> Tokenizer:
+    """The tokenizer of the content of a `tokenizer.json`, without truncation and padding."""
+    tokenizer = Tokenizer.from_str(content)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
 def check_ids(tokenizer: Tokenizer, source: str) -> None:
     """Refuses an id beyond any vocabulary: to write a tokenizer down the library counts up to it, for minutes."""
     ids = tokenizer.get_vocab(with_added_tokens=True)
