@@ -1,6 +1,6 @@
 """Grammars of answers on the device: which tokens a row may say next, and where its automaton then is."""
 
-from collections import OrderedDict
+from functools import cached_property, lru_cache
 from typing import Any
 
 import jax
@@ -72,27 +72,21 @@ def step_on(constraint: Constraint, tokens: Int[Array, " B"]) -> Where:
 
 
 class Automata:
-    """The automata of a vocabulary: each is built once, the last one stays on the device."""
+    """The automata of a vocabulary: `of(grammar)` builds each once, the last one stays on the device."""
 
     def __init__(self, tokenizer: DecoderTokenizer, vocab_size: int) -> None:
         """Builds nothing yet."""
         self._tokenizer, self._vocab_size = tokenizer, vocab_size
-        self._spellings: list[bytes | None] | None = None
-        self._built: OrderedDict[Grammar, TokenAutomaton] = OrderedDict()
+        self.of = lru_cache(_KEPT)(self._build)
         self._placed: tuple[Grammar, Tables] | None = None
 
-    def of(self, grammar: Grammar) -> TokenAutomaton:
-        """The automaton of a grammar."""
-        if grammar not in self._built:
-            if self._spellings is None:
-                self._spellings = self._tokenizer.spellings()
-            bytewise = compile_grammar(grammar)
-            built = token_automaton(bytewise, self._spellings, self._tokenizer.eos_ids, self._vocab_size)
-            self._built[grammar] = built
-            if len(self._built) > _KEPT:
-                self._built.popitem(last=False)
-        self._built.move_to_end(grammar)
-        return self._built[grammar]
+    @cached_property
+    def _spellings(self) -> list[bytes | None]:
+        return self._tokenizer.spellings()
+
+    def _build(self, grammar: Grammar) -> TokenAutomaton:
+        ends = self._tokenizer.eos_ids
+        return token_automaton(compile_grammar(grammar), self._spellings, ends, self._vocab_size)
 
     def constraint(self, grammar: Grammar, count: int) -> Constraint:
         """What holds so many rows to a grammar, from the beginning of an answer."""
