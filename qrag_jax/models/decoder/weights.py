@@ -27,7 +27,8 @@ from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.models.weights.machine import available_bytes, give_back
 from qrag_jax.models.weights.packages import sha256_of
 from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.models.weights.tokenizer_faults import check_vocab
+from qrag_jax.types import UsageError
 
 Dtype = Literal["float32", "bfloat16"]  # of numbers on file
 
@@ -87,14 +88,14 @@ def _load_gguf(path: Path, dtype: Dtype) -> LoadedDecoder:
     file = read_gguf(path)
     config = gguf_decoder_config(file)
     tokenizer = DecoderTokenizer.from_gguf(file.metadata, str(path))
-    _check_vocab(config, tokenizer, path)
+    check_vocab(tokenizer.vocab_size, config.vocab_size, path)
     return LoadedDecoder(config, _to_params(config, GGUFTensors(file, config), path, dtype), tokenizer, "")
 
 
 def _load_folder(folder: Path, dtype: Dtype) -> LoadedDecoder:
     config = read_decoder_config(folder)
     tokenizer = DecoderTokenizer.from_folder(folder)
-    _check_vocab(config, tokenizer, folder / "tokenizer.json")
+    check_vocab(tokenizer.vocab_size, config.vocab_size, folder / "tokenizer.json")
     tensors = FolderTensors(folder)
     params = _to_params(config, tensors, folder, dtype)
     read = [folder / name for name in _SMALL_FILES if (folder / name).is_file()]
@@ -133,16 +134,6 @@ def _on_device(params: dict[str, Any]) -> dict[str, Any]:
         own = params[name]
         params[name] = _on_device(own) if isinstance(own, dict) else jax.device_put(own)
     return params
-
-
-def _check_vocab(config: DecoderConfig, tokenizer: DecoderTokenizer, path: Path) -> None:
-    # The other way round is usual: tables are padded to round sizes.
-    if tokenizer.vocab_size > config.vocab_size:
-        raise InputError(
-            f"{tokenizer.vocab_size} ids, but the model has vocab_size {config.vocab_size}; the tokenizer "
-            "belongs to another model",
-            file=path,
-        )
 
 
 def _fingerprint(files: list[Path]) -> str:

@@ -35,6 +35,7 @@ from qrag_jax.models.encoder.table import (
 from qrag_jax.models.encoder.text_encoder import Params
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.weights.tensor_files import WEIGHTS, FolderTensors, write_tensors
+from qrag_jax.models.weights.tokenizer_faults import check_vocab
 from qrag_jax.types import InputError, UsageError
 
 
@@ -92,11 +93,7 @@ def load_encoder(
     params = params_from_tensors(config, tensors, where)
     pooler = {name: tensors[name] for name in POOLER if name in tensors}
     tokenizer = TextTokenizer.from_file(folder / "tokenizer.json")
-    if tokenizer.vocab_size > config.vocab_size:
-        raise InputError(
-            f"{folder / 'tokenizer.json'}: {tokenizer.vocab_size} ids, but config.json has vocab_size "
-            f"{config.vocab_size}; the tokenizer belongs to another model"
-        )
+    check_vocab(tokenizer.vocab_size, config.vocab_size, folder / "tokenizer.json")
     overrides: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "activation": activation}
     config = replace(config, **{name: value for name, value in overrides.items() if value is not None})
     if num_layers is not None:

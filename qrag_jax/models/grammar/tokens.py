@@ -38,12 +38,6 @@ class TokenAutomaton:
     distance: np.ndarray
     left: int
 
-    @property
-    def num_bytes(self) -> int:
-        """The size of the tables."""
-        tables = (self.class_of_token, self.next_state, self.uses, self.grants, self.distance)
-        return sum(table.nbytes for table in tables)
-
 
 def token_automaton(
     automaton: ByteAutomaton, spellings: Sequence[bytes | None], ends: Collection[int], vocab_size: int

@@ -76,6 +76,15 @@ def check_ids(tokenizer: Tokenizer, source: str) -> None:
         )
 
 
+def check_vocab(num_ids: int, vocab_size: int, path: Path) -> None:
+    """Refuses the tokenizer of another model. Fewer ids are usual: tables are padded to round sizes."""
+    if num_ids > vocab_size:
+        raise InputError(
+            f"{num_ids} ids, but the model has vocab_size {vocab_size}; the tokenizer belongs to another model",
+            file=path,
+        )
+
+
 def check_growth(content: str, source: str) -> None:
     """Refuses a tokenizer that makes a text too long: 12 steps of 10 letters for one make 10^12 of it.
 

@@ -298,7 +298,7 @@ def test_fields_that_we_do_not_read_do_no_harm(folder):
 
 def test_tokenizer_of_another_model_is_refused(folder):
     (folder / "tokenizer.json").write_text(train_word_level(["a b c d e f g"]).to_json())
-    with pytest.raises(InputError, match="11 ids, but config.json has vocab_size 10"):
+    with pytest.raises(InputError, match="11 ids, but the model has vocab_size 10"):
         load_encoder(folder)
 
 

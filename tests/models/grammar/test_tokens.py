@@ -115,7 +115,7 @@ def test_marks_and_padding_are_in_no_answer():
 def test_tables_stay_small_with_many_tokens():
     words = [f"{number:x}".encode() for number in range(20_000)]
     automaton = token_automaton(compile_grammar(GRAMMARS["texts"]), [None, *SINGLE, *words], ENDS, 20_257)
-    assert automaton.next_state.shape[1] < 150 and automaton.num_bytes < 10**6
+    assert automaton.next_state.shape[1] < 150 and automaton.next_state.nbytes < 10**6
 
 
 @pytest.mark.parametrize(
