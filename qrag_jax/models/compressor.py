@@ -144,27 +144,12 @@ class Compressor:
     trained_on: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def dim(self) -> int:
-        """Size of the vectors."""
-        return self._sizes[0]
-
-    @property
-    def hidden(self) -> int:
-        """Units of the inner layers."""
-        return self._sizes[1]
-
-    @property
     def identity(self) -> str:
         """Equal for equal vectors of parents: a hash of the network and its parameters."""
         digest = hashlib.sha256(self.kind.encode())
         for name in sorted(self.params):
             digest.update(np.ascontiguousarray(self.params[name], np.float32).tobytes())
         return digest.hexdigest()
-
-    @property
-    def _sizes(self) -> tuple[int, int]:
-        first = self.params["child" if "child" in self.params else "score_child"]
-        return int(first.shape[0]), int(first.shape[1])
 
 
 def load_compressor(run: str | Path) -> Compressor:
@@ -190,12 +175,13 @@ def load_compressor(run: str | Path) -> Compressor:
 
 def describe_compressor(compressor: Compressor) -> dict[str, Any]:
     """The fields of a compressor besides its parameters, as JSON values."""
+    dim, hidden = compressor.params["child" if "child" in compressor.params else "score_child"].shape
     return {
         "kind": KIND,
         "format": _FORMAT,
         "network": compressor.kind,
-        "dim": compressor.dim,
-        "hidden": compressor.hidden,
+        "dim": dim,
+        "hidden": hidden,
         "fingerprint": compressor.fingerprint,
         "encoder": compressor.encoder,
         "trained_on": dict(compressor.trained_on),

@@ -30,10 +30,7 @@ SCALINGS = {
         "factor": 4.0, "original_max_position_embeddings": ORIGINAL, "attention_factor": 1.5, "beta_fast": 4.0,
         "beta_slow": 0.5,
     },
-    "yarn, not truncated, two scales": {
-        "factor": 4.0, "original_max_position_embeddings": ORIGINAL, "truncate": False, "mscale": 1.0,
-        "mscale_all_dim": 0.5,
-    },
+    "yarn, not truncated": {"factor": 4.0, "original_max_position_embeddings": ORIGINAL, "truncate": False},
     "llama3": {
         "factor": 4.0, "original_max_position_embeddings": ORIGINAL, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     },

@@ -23,8 +23,6 @@ class RopeScaling:
         beta_fast, beta_slow: of yarn: rotations over the original length above which a frequency is kept, below which
             it is stretched in full.
         attention_factor: of yarn: what cosines and sines are multiplied by; None is 0.1 ln(factor) + 1.
-        mscale, mscale_all_dim: of yarn, DeepSeek's form: attention factor m(mscale) / m(mscale_all_dim) with
-            m(x) = 0.1 x ln(factor) + 1, where both are given and attention_factor is not.
         truncate: of yarn: the borders of the ramp are rounded to whole dimensions.
     """
 
@@ -36,8 +34,6 @@ class RopeScaling:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
     truncate: bool = True
 
     def __post_init__(self) -> None:

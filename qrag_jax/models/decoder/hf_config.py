@@ -36,10 +36,10 @@ _ROPE_NAMES = {
     "default": (),
     "linear": ("factor",),
     "dynamic": ("factor",),
-    "yarn": ("factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"),
+    "yarn": ("factor", "beta_fast", "beta_slow", "attention_factor"),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
 }
-_ROPE_OPTIONAL = ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim")
+_ROPE_OPTIONAL = ("beta_fast", "beta_slow", "attention_factor")
 
 
 def read_decoder_config(folder: Path) -> DecoderConfig:
@@ -155,6 +155,8 @@ def _rope_problems(values: Mapping[str, Any]) -> list[str]:
         is_null = value is None and name == "rope_theta" and name in rope
         if is_null or (value is not None and not _is_number(value)):
             problems.append(f"rope {kind}: {name} is {value!r}, a positive number is needed")
+    if kind == "yarn" and rope.get("mscale") and rope.get("mscale_all_dim"):
+        problems.append("rope yarn: mscale and mscale_all_dim, DeepSeek's form, are not supported")
     if rope.get("truncate") not in (None, True, False):
         problems.append(f"rope {kind}: truncate is {rope['truncate']!r}, true or false is needed")
     length = rope.get("original_max_position_embeddings")

@@ -31,16 +31,13 @@ def inverse_frequencies(config: DecoderConfig) -> tuple[np.ndarray, float]:
     """
     scaling, size = config.rope_scaling, config.head_dim
     frequencies = config.rope_theta ** (-np.arange(0, size, 2, dtype=np.float64) / size)
-    if scaling.kind == "linear":
-        frequencies = frequencies / scaling.factor
-    elif scaling.kind == "yarn":
+    kept, factor = float(scaling.kind == "default"), 1.0
+    if scaling.kind == "yarn":
         kept = _yarn_kept(config)
-        frequencies = frequencies * (kept + (1 - kept) / scaling.factor)
+        factor = scaling.attention_factor or 0.1 * math.log(scaling.factor) + 1
     elif scaling.kind == "llama3":
         kept = _llama3_kept(scaling, frequencies)
-        frequencies = frequencies * (kept + (1 - kept) / scaling.factor)
-    factor = _yarn_attention_factor(scaling) if scaling.kind == "yarn" else 1.0
-    return frequencies.astype(np.float32), factor
+    return (frequencies * (kept + (1 - kept) / scaling.factor)).astype(np.float32), factor
 
 
 def _yarn_kept(config: DecoderConfig) -> np.ndarray:
@@ -63,17 +60,6 @@ def _yarn_kept(config: DecoderConfig) -> np.ndarray:
     low, high = max(low, 0), min(high, size - 1)
     width = high - low or 0.001  # a ramp without width would divide by zero
     return 1 - np.clip((np.arange(size // 2) - low) / width, 0, 1)
-
-
-def _yarn_attention_factor(scaling: RopeScaling) -> float:
-    def scale(weight: float) -> float:
-        return 0.1 * weight * math.log(scaling.factor) + 1
-
-    if scaling.attention_factor is not None:
-        return float(scaling.attention_factor)
-    if scaling.mscale and scaling.mscale_all_dim:
-        return scale(float(scaling.mscale)) / scale(float(scaling.mscale_all_dim))
-    return scale(1.0)
 
 
 def _llama3_kept(scaling: RopeScaling, frequencies: np.ndarray) -> np.ndarray:

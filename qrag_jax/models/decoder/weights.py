@@ -99,7 +99,8 @@ def _load_folder(folder: Path, dtype: Dtype) -> LoadedDecoder:
     tensors = FolderTensors(folder)
     params = _to_params(config, tensors, folder, dtype)
     read = [folder / name for name in _SMALL_FILES if (folder / name).is_file()]
-    return LoadedDecoder(config, params, tokenizer, _fingerprint([*read, *tensors.files]))
+    lines = [f"{path.name} {sha256_of(path)}\n" for path in (*read, *tensors.files)]
+    return LoadedDecoder(config, params, tokenizer, hashlib.sha256("".join(lines).encode()).hexdigest())
 
 
 def _to_params(config: DecoderConfig, tensors: Mapping[str, np.ndarray], path: Path, dtype: Dtype) -> dict[str, Any]:
@@ -134,12 +135,6 @@ def _on_device(params: dict[str, Any]) -> dict[str, Any]:
         own = params[name]
         params[name] = _on_device(own) if isinstance(own, dict) else jax.device_put(own)
     return params
-
-
-def _fingerprint(files: list[Path]) -> str:
-    """The fingerprint of files in one folder."""
-    lines = [f"{path.name} {sha256_of(path)}\n" for path in files]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def save_decoder(folder: str | Path, loaded: LoadedDecoder, *, dtype: Dtype = "float32") -> Path:

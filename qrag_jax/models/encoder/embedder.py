@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Literal
 
 import jax
@@ -67,12 +67,9 @@ class EmbedCounts:
         )
 
 
-@cache
-def _compiled(config: EncoderConfig) -> tuple[Callable, Callable]:
-    """Pooled and token vectors as compiled functions, shared by all embedders of an architecture."""
-    pooled = jax.jit(lambda params, tokens, lengths: encode(config, params, tokens, lengths))
-    hidden = jax.jit(lambda params, tokens, lengths: encode_tokens(config, params, tokens, lengths))
-    return pooled, hidden
+# Parameters are an argument: as constants they would be copied into every compiled shape.
+_pooled = jax.jit(encode, static_argnums=0)
+_hidden = jax.jit(encode_tokens, static_argnums=0)
 
 
 class TextEmbedder:
@@ -97,8 +94,6 @@ class TextEmbedder:
         self.lengths = (*(size for size in _BUCKETS if size < window), window)
         self._tokens_per_block = tokens_per_block
         self._strict = long_texts == "error"
-        # Parameters are an argument: as constants they would be copied into every compiled shape.
-        self._pooled, self._hidden = _compiled(config)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -119,7 +114,7 @@ class TextEmbedder:
         self.counts = self.counts.plus(table)
         vectors = np.zeros((len(texts), self.dim), np.float32)
         done = 0
-        for rows, block in self._run(self._pooled, table):
+        for rows, block in self._run(_pooled, table):
             vectors[rows] = block
             done += len(rows)
             if progress is not None:
@@ -143,7 +138,7 @@ class TextEmbedder:
         if windows:
             table = self._tokenizer.table(windows, self.window)
             self.counts = self.counts.plus(table)
-            for rows, block in self._run(self._hidden, table):
+            for rows, block in self._run(_hidden, table):
                 for row, hidden in zip(rows, block, strict=True):
                     num_tokens = len(windows[row])
                     vectors[row * step : row * step + num_tokens] = hidden[1 : 1 + num_tokens]
@@ -166,7 +161,7 @@ class TextEmbedder:
             width = min(length, table.tokens.shape[1])
             tokens[: len(rows), :width] = table.tokens[rows, :width]
             lengths[: len(rows)] = table.lengths[rows]
-            result = function(self._params, tokens, lengths)
+            result = function(self._config, self._params, tokens, lengths)
             if waiting is not None:
                 yield waiting[0], np.asarray(waiting[1])[: len(waiting[0])]
             waiting = (rows, result)

@@ -85,7 +85,8 @@ def load_encoder(
             tensor that is missing, left over, of a wrong shape or dtype, or not finite.
     """
     folder = find_folder(source, revision)
-    _verify_own(folder)
+    if (folder / MANIFEST).is_file() and "files" in read_json(folder / MANIFEST):  # a list of files, as ours are
+        verify_manifest(folder)
     config = read_encoder_config(folder)
     held = FolderTensors(folder)
     where = str(held.files[0] if len(held.files) == 1 else folder)
@@ -111,13 +112,6 @@ def load_encoder(
         pooler=_pooler_tensors(config, pooler, f"{where}: ") if pooler else {},
         max_seq_length=read_max_seq_length(folder),
     )
-
-
-def _verify_own(folder: Path) -> None:
-    """Compares a folder with its manifest, if it has one and that lists files as ours do."""
-    path = folder / MANIFEST
-    if path.is_file() and "files" in read_json(path):
-        verify_manifest(folder)
 
 
 def save_encoder(

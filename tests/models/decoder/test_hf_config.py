@@ -82,8 +82,8 @@ def test_biases(bias):
         ({"rope_type": "yarn", "factor": 4.0}, RopeScaling("yarn", 4.0, 32768)),
         (
             {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 16, "mscale": 0.7,
-             "mscale_all_dim": 1.0, "truncate": False},
-            RopeScaling("yarn", 4.0, 64, beta_fast=16.0, mscale=0.7, mscale_all_dim=1.0, truncate=False),
+             "attention_factor": 0.5, "truncate": False},
+            RopeScaling("yarn", 4.0, 64, beta_fast=16.0, attention_factor=0.5, truncate=False),
         ),
     ],
 )  # fmt: skip
@@ -122,6 +122,7 @@ def test_windows_that_are_not_in_use():
         ({"model_type": ["llama"]}, "model_type is .'llama'., only"),
         ({"rope_scaling": {"type": ["linear"]}}, "rope_type is .'linear'., only"),
         ({"rope_scaling": ["linear"]}, "rope_scaling is .'linear'., an object"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2, "mscale": 1.0, "mscale_all_dim": 0.5}}, "DeepSeek's form, are"),
         ({"rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": -1}}, "embeddings is -1"),
         ({"rope_theta": 10**400}, "rope_theta is 1000.*, a positive number"),
         ({"rope_theta": None}, "rope_theta is None, a positive number"),

@@ -66,9 +66,8 @@ def test_yarn_by_hand():
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"attention_factor": 0.7, "mscale": 1.0, "mscale_all_dim": 2.0}, 0.7),
-        ({"mscale": 1.0, "mscale_all_dim": 2.0}, (0.1 * math.log(4) + 1) / (0.2 * math.log(4) + 1)),
-        ({"mscale": 1.0}, 0.1 * math.log(4) + 1),
+        ({"attention_factor": 0.7}, 0.7),
+        ({}, 0.1 * math.log(4) + 1),
     ],
 )
 def test_attention_factor_of_yarn(options, expected):
