@@ -83,7 +83,7 @@ class Decoding:
         self._params = jax.device_put(loaded.params, placed)
         self._ends = loaded.tokenizer.eos_ids
         self.automata = Automata(loaded.tokenizer, loaded.config.vocab_size)
-        self._steps = compiled_steps(loaded.config, compute_dtype, tuple(sorted(self._ends)), mesh)
+        self._read, self._write = compiled_steps(loaded.config, compute_dtype, tuple(sorted(self._ends)), mesh)
         numbers = 2 * self._config.num_layers * self._config.num_kv_heads * self._config.head_dim
         self._slot_bytes = numbers * jax.numpy.dtype(compute_dtype).itemsize
 
@@ -140,9 +140,9 @@ class Decoding:
         rows = Rows(np.int32(size), lengths, hashes, rooms, Draws.of(sampling))
         constraint = None if sampling.grammar is None else self.automata.constraint(sampling.grammar, count)
         live = np.arange(count) < len(batch)
-        written = self._steps.read(self._params, tokens, lengths, slots=padded_size(size + int(rooms.max())))
+        written = self._read(self._params, tokens, lengths, slots=padded_size(size + int(rooms.max())))
         while live.any():
-            written, told, where = self._steps.write(self._params, written, rows, live, constraint)
+            written, told, where = self._write(self._params, written, rows, live, constraint)
             constraint = None if constraint is None else Constraint(constraint.tables, where)
             new, logprobs, steps = jax.device_get(told)
             for row in np.flatnonzero(live):

@@ -34,7 +34,7 @@ from qrag_jax.models.encoder.table import (
 )
 from qrag_jax.models.encoder.text_encoder import Params
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.models.weights.tensor_files import WEIGHTS, FolderTensors, write_tensors
+from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.models.weights.tokenizer_faults import check_vocab
 from qrag_jax.types import InputError, UsageError
 
@@ -153,7 +153,7 @@ def save_transformer(
     tensors = tensors_from_params(config, params)
     tensors |= _pooler_tensors(config, pooler)
     folder.mkdir(parents=True, exist_ok=True)
-    write_tensors(tensors, folder / WEIGHTS)
+    save_tensors(folder, tensors)
     write_whole(folder / "tokenizer.json", tokenizer.to_json())
     write_json(folder / "config.json", hf_config(config, tokenizer))
     write_json(folder / "tokenizer_config.json", _tokenizer_config(config, tokenizer))

@@ -126,14 +126,12 @@ def _object(words: Mapping[str, Any], where: str, depth: int) -> Expression:
         raise _fault(where, f"required is {required!r:.60}, a list of names in properties is needed")
     if words.get("additionalProperties", False) is not False:
         raise _fault(where, "additionalProperties must be false: other fields than those named are not generated")
-    fields = [
-        (_field(name, _value(one, f"{where}.{name}", depth + 1)), name in required) for name, one in properties.items()
-    ]
+    fields = []
+    for name, one in properties.items():
+        value = _value(one, f"{where}.{name}", depth + 1)
+        field = sequence(json.dumps(name, ensure_ascii=False), _white(), ":", _white(), value, _white())
+        fields.append((field, name in required))
     return sequence("{", _white(), _fields(fields), "}")
-
-
-def _field(name: str, value: Expression) -> Expression:
-    return sequence(json.dumps(name, ensure_ascii=False), _white(), ":", _white(), value, _white())
 
 
 def _fields(fields: Sequence[tuple[Expression, bool]]) -> Expression:
@@ -166,10 +164,6 @@ def _string(words: Mapping[str, Any], where: str, depth: int) -> Expression:
     if least == 0:
         return sequence('"', Run(_CHARACTER, most), '"')
     return sequence('"', _VISIBLE, Repeated(_CHARACTER, least - 1, least - 1), Run(_CHARACTER, most - least), '"')
-
-
-def _integer(words: Mapping[str, Any], where: str, depth: int) -> Expression:
-    return _signed(*_limits(words, where), _naturals)
 
 
 def _number(words: Mapping[str, Any], where: str, depth: int) -> Expression:
@@ -250,7 +244,7 @@ _TYPES: dict[str, Callable[[Mapping[str, Any], str, int], Expression]] = {
     "object": _object,
     "array": _array,
     "string": _string,
-    "integer": _integer,
+    "integer": lambda words, where, depth: _signed(*_limits(words, where), _naturals),
     "number": _number,
     "boolean": lambda words, where, depth: either("true", "false"),
     "null": lambda words, where, depth: either("null"),

@@ -32,9 +32,7 @@ _CATEGORIES = {
 _REFUSED = {
     "AT": "^, $, \\b and the like: the whole answer is matched; leave them out, or write \\^ and \\$",
     "ASSERT": "look-arounds are not read",
-    "ASSERT_NOT": "look-arounds are not read",
     "GROUPREF": "references to groups are not read",
-    "GROUPREF_EXISTS": "references to groups are not read",
     "ATOMIC_GROUP": "atomic groups are not read",
     "POSSESSIVE_REPEAT": "possessive repetitions are not read",
 }
@@ -88,7 +86,7 @@ def _part(kind: str, value: Any, depth: int) -> Expression:
                 raise ValueError(f"a count is at most {_MAX_COUNT:,}")
             return Repeated(_sequence(tree, depth), least, most)
         case _:
-            raise ValueError(_REFUSED.get(kind, f"{kind} is not read"))
+            raise ValueError(_REFUSED[kind.removesuffix("_NOT").removesuffix("_EXISTS")])
 
 
 def _set(items: Any) -> Ranges:

@@ -13,7 +13,7 @@ from qrag_jax.types import InputError
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 _SHARDS = "model-*-of-*.safetensors"
-_MAX_HEADER_BYTES = 2**23  # about 100,000 tensors
+_MAX_HEADER_BYTES = 2**23  # about 100,000 tensors; the library takes sixteen times its bytes to read a header
 _MAX_NAME = 255  # bytes
 # What NumPy reads; an 8-bit float it does not.
 _DTYPES = frozenset(("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"))
@@ -86,20 +86,15 @@ def _shard(folder: Path, name: str, index: Path) -> Path:
     return path
 
 
-def check_header(path: Path) -> None:
-    """Refuses a header larger than any model's: the library takes sixteen times its bytes to read it."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
+def _names_in(path: Path) -> list[str]:
+    with path.open("rb") as opened:
+        size = int.from_bytes(opened.read(8), "little")
     if size > _MAX_HEADER_BYTES:
         raise InputError(
-            f"broken safetensors file (a header of {size:,} bytes, at most {_MAX_HEADER_BYTES:,} are read); "
-            "copy it again",
+            f"broken safetensors file (a header of {size:,} bytes, at most {_MAX_HEADER_BYTES:,} are read); copy it "
+            "again",
             file=path,
         )
-
-
-def _names_in(path: Path) -> list[str]:
-    check_header(path)
     try:
         with safe_open(path, "numpy") as file:
             dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}
@@ -117,17 +112,13 @@ def save_tensors(folder: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes `model.safetensors`; weights that were there before, in one file or several, are removed."""
     beside = folder / f".{WEIGHTS}.{os.getpid()}"
     try:
-        write_tensors(tensors, beside)
+        save_file(dict(tensors), beside, metadata={"format": "pt"})
         os.replace(beside, folder / WEIGHTS)
+    except SafetensorError as error:
+        raise OSError(
+            f"{folder / WEIGHTS}: cannot be written ({error}): make room there, or give another place"
+        ) from error
     finally:
         beside.unlink(missing_ok=True)
     for path in (folder / INDEX, *folder.glob(_SHARDS)):  # the index first: it names the others
         path.unlink(missing_ok=True)
-
-
-def write_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
-    """Writes one safetensors file."""
-    try:
-        save_file(dict(tensors), path, metadata={"format": "pt"})
-    except SafetensorError as error:
-        raise OSError(f"{path}: cannot be written ({error}): make room there, or give another place") from error

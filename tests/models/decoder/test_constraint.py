@@ -140,10 +140,10 @@ def test_another_grammar_compiles_nothing_and_builds_once(talker, monkeypatch):
     decoder = make_decoder(talker, batch_size=2)
     sampling = Sampling(max_tokens=8)
     decoder.generate_ids(PROMPTS[:2], replace(sampling, grammar=Choice(("a",))))
-    compiled = decoder._steps.write._cache_size()
+    compiled = decoder._write._cache_size()
     for grammar in (Choice(("b",)), Regex("[ab]{3}"), Choice(("a",)), Choice(("b",))):
         decoder.generate_ids(PROMPTS[:2], replace(sampling, grammar=grammar))
-    assert decoder._steps.write._cache_size() == compiled
+    assert decoder._write._cache_size() == compiled
     assert len(built) == 3
 
 
