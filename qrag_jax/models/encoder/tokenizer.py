@@ -63,16 +63,14 @@ def find_special_tokens(
     unknown = names.get("unk_token") or getattr(tokenizer.model, "unk_token", None) or usual_unknown
     sep_token = around[1] if around else names.get("sep_token", usual_sep)
     tokens = (pad, unknown, cls_token, sep_token)
-    ids = [tokenizer.token_to_id(token) for token in tokens]
-    missing = [token for token, token_id in zip(tokens, ids, strict=True) if token_id is None]
-    if missing:
+    ids = {token: number for token in tokens if (number := tokenizer.token_to_id(token)) is not None}
+    if missing := [token for token in tokens if token not in ids]:
         raise InputError(
             f"the vocabulary has no {', '.join(missing)}; tokenizers with {', '.join(SPECIAL_TOKENS)} or "
             f"{', '.join(_ROBERTA_TOKENS)} are read, others where a tokenizer_config.json names these four",
             file=source,
         )
-    pairs = [(token, token_id) for token, token_id in zip(tokens, ids, strict=True) if token_id is not None]
-    return dict(zip(ROLES, pairs, strict=True))
+    return {role: (token, ids[token]) for role, token in zip(ROLES, tokens, strict=True)}
 
 
 def _usual_cls(tokenizer: Tokenizer, source: str) -> str:

@@ -121,9 +121,9 @@ def test_tables_stay_small_with_many_tokens():
 @pytest.mark.parametrize(
     ("grammar", "vocabulary", "ends", "what"),
     [
-        (Choice(("é",)), [None, b"e"], [0], "no token contains byte 0xa9, byte 0xc3"),
-        (Choice(("ab", "b")), [None, b"a"], [0], "cannot spell any text that it admits (no token contains 'b')"),
-        (Choice(("ab",)), [None, b"abc", b"bab"], [0], "its tokens cannot be put together so"),
+        (Choice(("é",)), [None, b"e"], [0], "cannot spell any text"),
+        (Choice(("ab", "b")), [None, b"a"], [0], "cannot spell any text that it admits"),
+        (Choice(("ab",)), [None, b"abc", b"bab"], [0], "cannot spell any text"),
         (Choice(("ab",)), [b"a", b"b"], [], "no token that ends an answer"),
         (Choice(()), [None, b"a"], [0], "admits no text at all"),
     ],
