@@ -165,7 +165,7 @@ def _pooler_tensors(
     config: EncoderConfig, pooler: Mapping[str, np.ndarray] | None, source: str = ""
 ) -> dict[str, np.ndarray]:
     d = config.hidden_size
-    shapes = dict(zip(POOLER, ((d, d), (d,)), strict=True))
+    shapes: dict[str, tuple[int, ...]] = dict(zip(POOLER, ((d, d), (d,)), strict=True))
     if not pooler:
         return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     problems = [f"{name}: missing or left over" for name in sorted(pooler.keys() ^ shapes.keys())]

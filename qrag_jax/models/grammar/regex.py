@@ -22,13 +22,12 @@ from qrag_jax.models.grammar.expressions import (
 from qrag_jax.types import UsageError
 
 _parser = import_module("re._parser")  # the only one that gives the tree of a pattern
-_DIGITS: Ranges = ((48, 57),)
-_WORD: Ranges = ((48, 57), (65, 90), (95, 95), (97, 122))
-_SPACE: Ranges = ((9, 13), (32, 32))  # not 28 to 31: with re.ASCII they are none
-_CATEGORIES = {
-    "CATEGORY_DIGIT": _DIGITS, "CATEGORY_WORD": _WORD, "CATEGORY_SPACE": _SPACE,
-    "CATEGORY_NOT_DIGIT": without(_DIGITS), "CATEGORY_NOT_WORD": without(_WORD), "CATEGORY_NOT_SPACE": without(_SPACE),
-}  # fmt: skip
+_CATEGORIES: dict[str, Ranges] = {
+    "DIGIT": ((48, 57),),
+    "WORD": ((48, 57), (65, 90), (95, 95), (97, 122)),
+    "SPACE": ((9, 13), (32, 32)),  # not 28 to 31: with re.ASCII they are none
+}
+_CATEGORIES |= {f"NOT_{name}": without(ranges) for name, ranges in _CATEGORIES.items()}
 _REFUSED = {
     "AT": "^, $, \\b and the like: the whole answer is matched; leave them out, or write \\^ and \\$",
     "ASSERT": "look-arounds are not read",
@@ -99,5 +98,5 @@ def _set(items: Any) -> Ranges:
             case "RANGE":
                 parts.append((value,))
             case "CATEGORY":
-                parts.append(_CATEGORIES[value.name])
+                parts.append(_CATEGORIES[value.name.removeprefix("CATEGORY_")])
     return without(union(parts)) if items[0][0].name == "NEGATE" else union(parts)
