@@ -74,6 +74,15 @@ def test_folder_without_sentence_transformers_files(folder, tensors):
     np.testing.assert_array_equal(loaded.pooler["pooler.dense.bias"], [0, 1, 2, 3])
 
 
+def test_weights_in_parts_are_read(folder, tensors):
+    parts = {name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(tensors)}
+    for part in set(parts.values()):
+        save_file({name: tensors[name] for name in parts if parts[name] == part}, folder / part)
+    (folder / "model.safetensors").unlink()
+    write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": parts})
+    chex.assert_trees_all_equal(load_encoder(folder).params, params_from_tensors(CONFIG, tensors))
+
+
 def test_half_precision_becomes_float32(folder, tensors):
     def halve(tensors):
         tensors.update({name: tensor.astype(np.float16) for name, tensor in tensors.items()})
