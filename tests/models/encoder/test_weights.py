@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import chex
-import huggingface_hub
+import huggingface_hub.constants
 import jax
 import numpy as np
 import pytest
