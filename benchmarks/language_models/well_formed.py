@@ -263,7 +263,7 @@ class Model:
         generator = LocalGenerator(self._loaded)
         generator.generate([[Message("user", "Go")]], sampling=Sampling(max_tokens=1))  # its weights are in place
         if arm == "with":
-            generator.decoding.automata.joined([task.grammar])
+            generator.decoding.automata.constraint(task.grammar, 1)
         return generator
 
 

@@ -19,7 +19,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,27 +144,12 @@ class Compressor:
     trained_on: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def dim(self) -> int:
-        """Size of the vectors."""
-        return self._sizes[0]
-
-    @property
-    def hidden(self) -> int:
-        """Units of the inner layers."""
-        return self._sizes[1]
-
-    @property
     def identity(self) -> str:
         """Equal for equal vectors of parents: a hash of the network and its parameters."""
         digest = hashlib.sha256(self.kind.encode())
         for name in sorted(self.params):
             digest.update(np.ascontiguousarray(self.params[name], np.float32).tobytes())
         return digest.hexdigest()
-
-    @property
-    def _sizes(self) -> tuple[int, int]:
-        first = self.params["child" if "child" in self.params else "score_child"]
-        return int(first.shape[0]), int(first.shape[1])
 
 
 def load_compressor(run: str | Path) -> Compressor:
@@ -190,12 +175,13 @@ def load_compressor(run: str | Path) -> Compressor:
 
 def describe_compressor(compressor: Compressor) -> dict[str, Any]:
     """The fields of a compressor besides its parameters, as JSON values."""
+    dim, hidden = compressor.params["child" if "child" in compressor.params else "score_child"].shape
     return {
         "kind": KIND,
         "format": _FORMAT,
         "network": compressor.kind,
-        "dim": compressor.dim,
-        "hidden": compressor.hidden,
+        "dim": dim,
+        "hidden": hidden,
         "fingerprint": compressor.fingerprint,
         "encoder": compressor.encoder,
         "trained_on": dict(compressor.trained_on),
@@ -224,6 +210,7 @@ def _faults(arrays: Any, about: Mapping[str, Any]) -> list[str]:
 
 _MIN_CHILDREN = 8  # what a parent is filled up to; so many shapes fewer
 _CELLS = 4096  # children at a time, or those of one parent
+_compress = jax.jit(jax.vmap(compress, in_axes=(None, 0, 0, 0)))
 
 
 def compressor_parents(compressor: Compressor, fingerprint: str) -> Parents:
@@ -259,12 +246,6 @@ def compress_parents(
         vectors: of children, of length 1 or 0; those of one parent are consecutive.
         parent: place of its parent from 0, never decreasing.
     """
-    width = (params["child"] if "child" in params else params["score_child"]).shape[0]
-    if len(vectors) and vectors.shape[1] != width:
-        raise InputError(
-            f"compressor: made for vectors of {width} numbers, these have {vectors.shape[1]}: give the encoder that it "
-            "was trained with, or train a compressor on this one (qrag train compressor)"
-        )
     number = np.bincount(parent) if len(parent) else np.zeros(0, np.int64)
     first = np.cumsum(number) - number
     found = np.zeros((len(number), vectors.shape[1]), np.float32)
@@ -294,14 +275,9 @@ def _compress_block(
     taken[: len(first)] = np.minimum(first[:, None] + places, len(vectors) - 1)
     children = np.where(mask[..., None], vectors[taken], 0).astype(np.float32)
     tokens = np.where(mask, num_tokens[taken], 0).astype(np.int32)
-    return np.asarray(_compiled()(dict(params), children, tokens, mask))[: len(first)]
+    return np.asarray(_compress(dict(params), children, tokens, mask))[: len(first)]
 
 
 def _power_of_two(numbers: np.ndarray) -> np.ndarray:
     """The least power of two that is no smaller, of integers."""
     return np.array([1 << max(int(one) - 1, 0).bit_length() for one in numbers], np.int64)
-
-
-@cache
-def _compiled():
-    return jax.jit(jax.vmap(compress, in_axes=(None, 0, 0, 0)))

@@ -10,6 +10,7 @@ import pytest
 from support.decoders import all_logits
 
 from qrag_jax.models.decoder.config import DecoderConfig, RopeScaling
+from qrag_jax.models.decoder.hf_config import decoder_config
 from qrag_jax.models.decoder.network import token_logprobs
 from qrag_jax.models.decoder.rollout import generate_groups
 
@@ -24,16 +25,12 @@ SHAPE = {
 }  # fmt: skip
 SCALINGS = {
     "linear": {"factor": 4.0},
-    "dynamic": {"factor": 2.0},
     "yarn": {"factor": 4.0, "original_max_position_embeddings": ORIGINAL},
     "yarn, steep, given factor": {
         "factor": 4.0, "original_max_position_embeddings": ORIGINAL, "attention_factor": 1.5, "beta_fast": 4.0,
         "beta_slow": 0.5,
     },
-    "yarn, not truncated, two scales": {
-        "factor": 4.0, "original_max_position_embeddings": ORIGINAL, "truncate": False, "mscale": 1.0,
-        "mscale_all_dim": 0.5,
-    },
+    "yarn, not truncated": {"factor": 4.0, "original_max_position_embeddings": ORIGINAL, "truncate": False},
     "llama3": {
         "factor": 4.0, "original_max_position_embeddings": ORIGINAL, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     },
@@ -64,8 +61,6 @@ def torch_model(kind):
     options["rope_parameters"] = {"rope_type": "default", "rope_theta": 1000.0}
     if scaling:
         options["rope_parameters"] |= {"rope_type": scaling.split(",")[0], **SCALINGS[scaling]}
-    if scaling == "dynamic":
-        options["max_position_embeddings"] = ORIGINAL
     model = getattr(transformers, f"{name}ForCausalLM")(getattr(transformers, f"{name}Config")(**options)).eval()
     with torch.no_grad():
         for parameter in model.parameters():  # biases and norms are trivial at the start
@@ -77,7 +72,7 @@ def our_config(model) -> DecoderConfig:
     theirs = model.config
     rope = dict(theirs.rope_parameters)
     kind, theta = rope.pop("rope_type"), rope.pop("rope_theta")
-    original = rope.pop("original_max_position_embeddings", ORIGINAL if kind == "dynamic" else None)
+    original = rope.pop("original_max_position_embeddings", None)
     family = theirs.model_type
     bias = getattr(theirs, "attention_bias", False)
     return DecoderConfig(
@@ -150,7 +145,7 @@ def test_every_layer_and_the_logits(tiny):
     one = replace(config, num_layers=1), params | {"layers": jax.tree.map(lambda x: x[:1], params["layers"])}
     real = np.arange(tokens.shape[1]) >= np.asarray(pads)[:, None]
     for (own, weights), expected in ((one, early), ((config, params), logits)):
-        found = all_logits(own, weights, tokens, pads, rope_length=max(LENGTHS))
+        found = all_logits(own, weights, tokens, pads)
         np.testing.assert_allclose(np.asarray(found)[real], expected[real], atol=2e-5, rtol=2e-5)
 
 
@@ -160,8 +155,6 @@ def test_log_probabilities_of_packed_texts(tiny):
 
     model, config, params = tiny
     tokens, pads = padded()
-    if config.rope_scaling.kind == "dynamic":  # beyond that length stretched by the text there, by the window here
-        pads = jnp.maximum(pads, tokens.shape[1] + 1 - ORIGINAL)
     with torch.no_grad():
         logprobs = torch.log_softmax(model(**torch_inputs(tokens, pads), use_cache=False).logits, -1).numpy()
     texts = [np.asarray(row[pad:]) for row, pad in zip(tokens, np.asarray(pads), strict=True)]
@@ -178,8 +171,6 @@ def test_log_probabilities_of_packed_texts(tiny):
 def test_greedy_continuation(tiny):
     """The tokens that follow a prompt, of rows of unequal length."""
     model, config, params = tiny
-    if config.rope_scaling.kind == "dynamic":
-        pytest.skip("transformers rotates later tokens by other frequencies than those it has cached")
     tokens, pads = padded()
     inputs = torch_inputs(tokens, pads)
     del inputs["position_ids"]
@@ -189,13 +180,15 @@ def test_greedy_continuation(tiny):
     np.testing.assert_array_equal(found.tokens[:, 0], expected[:, tokens.shape[1] :].numpy())
 
 
-def test_dynamic_scaling_within_the_original_length():
-    """There nothing is stretched: the default length, `max_positions`, is the original one."""
+def test_dynamic_scaling_stretches_nothing_within_the_window():
     import torch
+    import transformers
 
-    model = torch_model("dynamic")
-    config, params = our_config(model), our_params(model)
-    tokens, pads = padded()[0][:, :ORIGINAL], jnp.zeros(len(LENGTHS), jnp.int32)
+    rope = {"rope_type": "dynamic", "rope_theta": 1000.0, "factor": 2.0}
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE, rope_parameters=rope)).eval()
+    config, params = decoder_config(model.config.to_dict()), our_params(model)
+    tokens, pads = padded()[0], jnp.zeros(len(LENGTHS), jnp.int32)
     with torch.no_grad():
         expected = model(**torch_inputs(tokens, pads), use_cache=False).logits.numpy()
     np.testing.assert_allclose(all_logits(config, params, tokens, pads), expected, atol=2e-5, rtol=2e-5)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import networks
 from support.networks import linear_network, np_jit, random_params
 from support.passages import lines_corpus
 
@@ -63,7 +64,7 @@ def by_hand(retriever, question, texts, num_steps):
     asked = jax.device_put(retriever.rows([question], "question")[0])
     network, params = retriever.network, retriever.params
     actions, states = np_jit(network.actions)(params, rows), np_jit(network.states)
-    relative_positions, rotate = np_jit(towers.relative_positions, static_argnums=2), np_jit(towers.rotate)
+    relative_positions, rotate = np_jit(towers.relative_positions, static_argnums=2), np_jit(networks.rotate)
     taken, steps = [], []
     for _ in range(num_steps):
         order = np.asarray(sorted(taken), np.int32)

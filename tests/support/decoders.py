@@ -25,7 +25,6 @@ FAMILIES = {
 }
 SCALINGS = {
     "linear": RopeScaling("linear", 2.0),
-    "dynamic": RopeScaling("dynamic", 2.0, original_max_positions=8),
     "yarn": RopeScaling("yarn", 4.0, original_max_positions=8, beta_fast=2.0, beta_slow=0.5),
     "llama3": RopeScaling("llama3", 4.0, original_max_positions=16, low_freq_factor=1.0, high_freq_factor=2.0),
 }
@@ -63,8 +62,8 @@ def random_rows(lengths, vocab_size=13, seed=0):
     return [rng.integers(0, vocab_size, length).tolist() for length in lengths]
 
 
-@partial(jax.jit, static_argnums=0, static_argnames="rope_length")
-def all_logits(config: DecoderConfig, params, tokens, pads, rope_length=None):
+@partial(jax.jit, static_argnums=0)
+def all_logits(config: DecoderConfig, params, tokens, pads):
     """Logits of the token after every one of rows that are padded on the left."""
     tokens, pads = jnp.asarray(tokens), jnp.asarray(pads)
     segments = (jnp.arange(tokens.shape[1]) >= pads[:, None]).astype(jnp.int32)
@@ -74,15 +73,14 @@ def all_logits(config: DecoderConfig, params, tokens, pads, rope_length=None):
         segment_positions(segments),
         lambda query, key, value, _, cache: (attend_packed(query, key, value, segments), cache),
         config=config,
-        rope_length=rope_length,
     )
     return vocabulary_logits(params, hidden)
 
 
-def numpy_decoder(config: DecoderConfig, params, tokens, rope_length=None) -> np.ndarray:
+def numpy_decoder(config: DecoderConfig, params, tokens) -> np.ndarray:
     """Logits [L, vocab] of one row, position by position and head by head, in float64."""
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
-    frequencies, factor = inverse_frequencies(config, rope_length)
+    frequencies, factor = inverse_frequencies(config)
     size, group = config.head_dim, config.num_heads // config.num_kv_heads
 
     def dense(layer, name, x):

@@ -10,6 +10,7 @@ import numpy as np
 
 from qrag_jax.models.encoder.text_encoder import EncoderConfig, init_encoder
 from qrag_jax.models.towers.latent import LatentConfig, make_latent_network
+from qrag_jax.models.towers.positions import inverse_frequencies, rotation_table, turn_back
 from qrag_jax.models.towers.q_network import Network, TokenRows, VectorRows
 from qrag_jax.models.towers.text import make_text_network
 from qrag_jax.qrag.env import Batch, EnvConfig, Rollout
@@ -21,6 +22,12 @@ LATENT = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=D
 ENCODER = EncoderConfig(
     vocab_size=20, hidden_size=DIM, num_layers=1, num_heads=2, intermediate_size=8, max_positions=40
 )
+
+
+def rotate(x, positions, num_heads=1, theta=1e4):
+    """Turns every component pair of `x` by its angle at `positions`."""
+    cos, sin = rotation_table(positions, inverse_frequencies(x.shape[-1], num_heads, theta))
+    return turn_back(x, cos, -sin)
 
 
 @cache  # one object, so that what is compiled for it is compiled once

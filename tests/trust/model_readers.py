@@ -31,7 +31,7 @@ from qrag_jax.models.encoder.hf_config import read_encoder_config, read_max_seq_
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.models.gguf.file import read_gguf
-from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
+from qrag_jax.models.weights.tensor_files import FolderTensors
 from qrag_jax.search.corpus import embed_corpus, tree_corpus
 from qrag_jax.types import InputError, Message
 
@@ -132,7 +132,10 @@ def _safetensors(folder: Path) -> None:
 
 
 def _shards(folder: Path) -> None:
-    save_tensors(folder, {"a": VECTORS, "b": VECTORS + 1}, max_shard_bytes=VECTORS.nbytes)
+    parts = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    for number, (name, part) in enumerate(parts.items()):
+        save_file({name: VECTORS + number}, folder / part)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": parts}))
 
 
 def _read_tensors(folder: Path) -> object:

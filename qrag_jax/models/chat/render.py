@@ -17,9 +17,8 @@ def render_chat(
     other_tokens: Sequence[str] = (),
     bos_token: str | None = None,
     eos_token: str | None = None,
-    add_generation_prompt: bool = True,
 ) -> str:
-    """The prompt of a conversation, to be encoded with special tokens read as such.
+    """The prompt of a conversation, with the opening of the answer; to be encoded with special tokens read as such.
 
     The template sees what it sees in Hugging Face's libraries: `messages` as dicts of role and content, `tools` and
     `documents` as None, the two tokens, `raise_exception`. It is a stranger's program, so it runs in a sandbox with
@@ -34,7 +33,6 @@ def render_chat(
         other_tokens: texts that it would read as one token each and that mark no turn, such as `<think>`. They are left
             in what the model itself has said, and everywhere if they are of one character: those are letters.
         bos_token, eos_token: which of them open and end a text.
-        add_generation_prompt: end with the opening of the model's own turn.
     """
     if not messages:
         raise InputError("a conversation without messages: give at least one")
@@ -49,7 +47,7 @@ def render_chat(
         "documents": None,
         "bos_token": bos_token or "",
         "eos_token": eos_token or "",
-        "add_generation_prompt": add_generation_prompt,
+        "add_generation_prompt": True,
     }
     return render_template(template, values, "chat template")
 

@@ -7,7 +7,7 @@ from qrag_jax.models.weights.config_limits import size_problem
 from qrag_jax.types import InputError, check_fields
 
 DecoderFamily = Literal["llama", "qwen2", "qwen3"]
-RopeKind = Literal["default", "linear", "dynamic", "yarn", "llama3"]
+RopeKind = Literal["default", "linear", "yarn", "llama3"]
 
 
 @dataclass(frozen=True)
@@ -17,32 +17,28 @@ class RopeScaling:
     Attributes:
         kind: "default" is none.
         factor: of the stretch, above or at 1.
-        original_max_positions: the length before the stretch; of dynamic, yarn and llama3.
+        original_max_positions: the length before the stretch; of yarn and llama3.
         low_freq_factor, high_freq_factor: of llama3: wavelengths longer than original / low are stretched in full,
             those shorter than original / high not at all.
         beta_fast, beta_slow: of yarn: rotations over the original length above which a frequency is kept, below which
             it is stretched in full.
         attention_factor: of yarn: what cosines and sines are multiplied by; None is 0.1 ln(factor) + 1.
-        mscale, mscale_all_dim: of yarn, DeepSeek's form: attention factor m(mscale) / m(mscale_all_dim) with
-            m(x) = 0.1 x ln(factor) + 1, where both are given and attention_factor is not.
         truncate: of yarn: the borders of the ramp are rounded to whole dimensions.
     """
 
     kind: RopeKind = "default"
     factor: float = 1.0
-    original_max_positions: int | None = None
+    original_max_positions: int = 0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
     truncate: bool = True
 
     def __post_init__(self) -> None:
         check_fields(self, "rope scaling", positive=("factor",), error=InputError)
-        if self.kind in ("dynamic", "yarn", "llama3") and not self.original_max_positions:
+        if self.kind in ("yarn", "llama3") and not self.original_max_positions:
             raise InputError(f"rope scaling {self.kind}: original_max_position_embeddings is needed")
         if self.kind == "llama3" and not 0 < self.low_freq_factor < self.high_freq_factor:
             raise InputError(

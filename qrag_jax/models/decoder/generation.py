@@ -4,6 +4,7 @@ Prompts are padded on the left to one of few lengths, so that all rows of a batc
 nothing is compiled for one prompt. Between two blocks the host looks for end tokens and stop texts.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,15 +14,15 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from qrag_jax.models.decoder.constraint import Automata, Constraint, Joined
+from qrag_jax.models.decoder.constraint import Automata, Constraint
 from qrag_jax.models.decoder.network import ComputeDtype
-from qrag_jax.models.decoder.scheduling import find_stop, padded_size, prompt_hash
 from qrag_jax.models.decoder.sharding import decoder_shardings
 from qrag_jax.models.decoder.steps import Draws, Rows, compiled_steps
 from qrag_jax.models.decoder.weights import LoadedDecoder
-from qrag_jax.types import Grammar, InputError, Sampling, UsageError
+from qrag_jax.types import InputError, Sampling, UsageError
 
 _CACHE_BYTES = 2**31
+_SMALLEST = 64
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Decoding:
         self._params = jax.device_put(loaded.params, placed)
         self._ends = loaded.tokenizer.eos_ids
         self.automata = Automata(loaded.tokenizer, loaded.config.vocab_size)
-        self._steps = compiled_steps(loaded.config, compute_dtype, tuple(sorted(self._ends)), mesh)
+        self._read, self._write = compiled_steps(loaded.config, compute_dtype, tuple(sorted(self._ends)), mesh)
         numbers = 2 * self._config.num_layers * self._config.num_kv_heads * self._config.head_dim
         self._slot_bytes = numbers * jax.numpy.dtype(compute_dtype).itemsize
 
@@ -91,7 +92,6 @@ class Decoding:
         prompts: Sequence[Sequence[int]],
         sampling: Sampling,
         finished: Callable[[int, Decoded], None] | None = None,
-        grammars: Sequence[Grammar | None] | None = None,
     ) -> list[Decoded]:
         """Answers every prompt.
 
@@ -103,17 +103,12 @@ class Decoding:
             prompts: token ids; any number, none among them.
             sampling: of all of them. An answer also ends, as "length", where prompt and answer fill the window.
             finished: called with a prompt's place and its answer as soon as that is over, in any order.
-            grammars: one a prompt, or None for one that may say anything; left out, `sampling.grammar` is that of all.
         """
         for place, prompt in enumerate(prompts):
             self._check(place, prompt)
-        grammars = [sampling.grammar] * len(prompts) if grammars is None else grammars
-        if len(grammars) != len(prompts):
-            raise UsageError(f"grammars: {len(grammars)} for {len(prompts)} prompts: one a prompt, or None")
-        joined = self.automata.joined(grammars)
         answers: dict[int, Decoded] = {}
         for batch in self._batches(prompts, sampling):
-            for place, answer in self._answers(batch, prompts, sampling, joined):
+            for place, answer in self._answers(batch, prompts, sampling):
                 answers[place] = answer
                 if finished is not None:
                     finished(place, answer)
@@ -130,26 +125,24 @@ class Decoding:
             order = order[count:]
 
     def _answers(
-        self, batch: Sequence[int], prompts: Sequence[Sequence[int]], sampling: Sampling, joined: Joined | None
+        self, batch: Sequence[int], prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> Iterator[tuple[int, Decoded]]:
         """Works on one batch until every prompt has its answer."""
         answers = [_Answer(at, min(sampling.max_tokens, self.window - len(prompts[at]))) for at in batch]
         count = 1 << (len(batch) - 1).bit_length()  # of rows; those without a prompt are dead
         size = padded_size(max(len(prompts[at]) for at in batch))
         tokens, lengths, rooms = np.zeros((count, size), np.int32), np.ones(count, np.int32), np.ones(count, np.int32)
-        hashes, begins = np.zeros((count, 2), np.uint32), np.zeros((count, 3), np.int32)
+        hashes = np.zeros((count, 2), np.uint32)
         for row, answer in enumerate(answers):
             prompt = prompts[answer.place]
             tokens[row, size - len(prompt) :], lengths[row], rooms[row] = prompt, len(prompt), answer.room
             hashes[row] = prompt_hash(prompt, sampling.seed)
-            if joined is not None:
-                begins[row] = joined.begins[answer.place]
         rows = Rows(np.int32(size), lengths, hashes, rooms, Draws.of(sampling))
-        constraint = None if joined is None else joined.constraint(begins)
+        constraint = None if sampling.grammar is None else self.automata.constraint(sampling.grammar, count)
         live = np.arange(count) < len(batch)
-        written = self._steps.read(self._params, tokens, lengths, slots=padded_size(size + int(rooms.max())))
+        written = self._read(self._params, tokens, lengths, slots=padded_size(size + int(rooms.max())))
         while live.any():
-            written, told, where = self._steps.write(self._params, written, rows, live, constraint)
+            written, told, where = self._write(self._params, written, rows, live, constraint)
             constraint = None if constraint is None else Constraint(constraint.tables, where)
             new, logprobs, steps = jax.device_get(told)
             for row in np.flatnonzero(live):
@@ -191,6 +184,43 @@ class Decoding:
         # A cut may leave the first bytes of a character, which are no text.
         text = decode(ids) if ended else decode(ids).rstrip("\ufffd")
         return Decoded(tuple(ids), tuple(answer.logprobs), "stop" if ended else "length", text)
+
+
+def padded_size(length: int) -> int:
+    """The next of 64, 96, 128, 192, ...: prompts and caches of few lengths compile few programs."""
+    size = _SMALLEST
+    while size < length:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size
+
+
+def find_stop(
+    decode: Callable[[Sequence[int]], str], ids: Sequence[int], heard: int, stop: Sequence[str]
+) -> tuple[int, str] | None:
+    """The first number of tokens whose text holds a stop text, and the text before it; None if there is none.
+
+    The text is decoded as a whole each time, so stop texts may span tokens, and a character whose bytes are split over
+    tokens is looked at when it is complete.
+
+    Args:
+        ids: of the answer so far.
+        heard: how many of them were searched before.
+        stop: texts, none of them empty.
+    """
+    if not any(text in decode(ids) for text in stop):
+        return None
+    for count in range(heard + 1, len(ids) + 1):
+        text = decode(ids[:count])
+        ends = [place for place in (text.find(each) for each in stop) if place >= 0]
+        if ends:
+            return count, text[: min(ends)]
+    return None
+
+
+def prompt_hash(prompt: Sequence[int], seed: int) -> np.ndarray:
+    """uint32 [2]: what the random key of a prompt's answer is made of; sha256 of the seed and the ids."""
+    content = f"{seed}:" + ",".join(str(int(token)) for token in prompt)
+    return np.frombuffer(hashlib.sha256(content.encode()).digest()[:8], "<u4").astype(np.uint32)
 
 
 def make_decoder(

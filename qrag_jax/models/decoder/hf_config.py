@@ -30,21 +30,16 @@ _CLASSES: dict[DecoderFamily, str] = {
 # Where config.json names none; null is as many as there are heads.
 _QWEN_KV_HEADS = 32
 _QWEN3_HEAD_DIM = 128
-# Numbers of each kind of stretch; RopeScaling calls them the same.
+# Numbers of each kind of stretch; RopeScaling calls them the same. "dynamic" is read as "default": it stretches only
+# texts beyond max_position_embeddings, and those are refused.
 _ROPE_NAMES = {
     "default": (),
     "linear": ("factor",),
     "dynamic": ("factor",),
-    "yarn": ("factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"),
+    "yarn": ("factor", "beta_fast", "beta_slow", "attention_factor"),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
 }
-_ROPE_REQUIRED = {
-    "default": (),
-    "linear": ("factor",),
-    "dynamic": ("factor",),
-    "yarn": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
-}
+_ROPE_OPTIONAL = ("beta_fast", "beta_slow", "attention_factor")
 
 
 def read_decoder_config(folder: Path) -> DecoderConfig:
@@ -155,11 +150,13 @@ def _rope_problems(values: Mapping[str, Any]) -> list[str]:
         problems.append(f"partial_rotary_factor is {share!r}, only whole heads are turned")
     for name in ("rope_theta", *_ROPE_NAMES[kind]):
         value = rope.get(name)
-        if value is None and name in _ROPE_REQUIRED[kind]:
+        if value is None and name not in ("rope_theta", *_ROPE_OPTIONAL):
             problems.append(f"rope {kind}: {name} is missing")
         is_null = value is None and name == "rope_theta" and name in rope
         if is_null or (value is not None and not _is_number(value)):
             problems.append(f"rope {kind}: {name} is {value!r}, a positive number is needed")
+    if kind == "yarn" and rope.get("mscale") and rope.get("mscale_all_dim"):
+        problems.append("rope yarn: mscale and mscale_all_dim, DeepSeek's form, are not supported")
     if rope.get("truncate") not in (None, True, False):
         problems.append(f"rope {kind}: truncate is {rope['truncate']!r}, true or false is needed")
     length = rope.get("original_max_position_embeddings")
@@ -170,11 +167,11 @@ def _rope_problems(values: Mapping[str, Any]) -> list[str]:
 
 def _rope_scaling(rope: Mapping[str, Any], max_positions: int) -> RopeScaling:
     kind = _rope_kind(rope)
-    numbers: dict[str, Any] = {name: float(rope[name]) for name in _ROPE_NAMES[kind] if rope.get(name) is not None}
-    original = None
     if kind == "dynamic":
-        original = max_positions  # transformers reads no other length here
-    elif kind in ("yarn", "llama3"):
+        return RopeScaling()
+    numbers: dict[str, Any] = {name: float(rope[name]) for name in _ROPE_NAMES[kind] if rope.get(name) is not None}
+    original = 0
+    if kind in ("yarn", "llama3"):
         original = rope.get("original_max_position_embeddings") or max_positions
     truncate = rope.get("truncate") in (None, True) if kind == "yarn" else True
     return RopeScaling(kind=kind, original_max_positions=original, truncate=truncate, **numbers)
@@ -199,11 +196,6 @@ def hf_decoder_config(config: DecoderConfig, dtype: str = "float32") -> dict[str
     if wrong:
         raise InputError(f"{config.family}: transformers has none with {', '.join(wrong)}; save as another family")
     scaling = config.rope_scaling
-    if scaling.kind == "dynamic" and scaling.original_max_positions != config.max_positions:
-        raise InputError(
-            f"rope scaling dynamic: transformers takes max_position_embeddings {config.max_positions} for the original "
-            f"length, which is {scaling.original_max_positions} here; save with both the same"
-        )
     values: dict[str, Any] = {
         "architectures": [_CLASSES[config.family]],
         "model_type": config.family,

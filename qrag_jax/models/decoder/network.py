@@ -85,7 +85,6 @@ def hidden_states(
     config: DecoderConfig,
     dtype: ComputeDtype = "float32",
     remat: bool = False,
-    rope_length: int | None = None,
 ) -> tuple[Float[Array, "B T d"], PyTree]:
     """Hidden states after the last norm, and the cache that `attend` leaves.
 
@@ -94,9 +93,8 @@ def hidden_states(
         cache: handed from layer to layer; () for none.
         dtype: of activations and products; parameters keep theirs.
         remat: a gradient computes each layer again instead of keeping its activations.
-        rope_length: tokens of the text, which dynamic rotary scaling reads.
     """
-    turns = turns_at(positions, *inverse_frequencies(config, rope_length))
+    turns = turns_at(positions, *inverse_frequencies(config))
     cos, sin = (jnp.swapaxes(each, 1, 2) for each in turns)  # [B, T, 1, pairs]
 
     def layer(carry: tuple[Array, PyTree], own: tuple[Params, Array]) -> tuple[tuple[Array, PyTree], None]:

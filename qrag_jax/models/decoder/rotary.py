@@ -15,54 +15,29 @@ from qrag_jax.models.decoder.config import DecoderConfig, RopeScaling
 from qrag_jax.types import InputError
 
 
-def inverse_frequencies(config: DecoderConfig, length: int | None = None) -> tuple[np.ndarray, float]:
+def inverse_frequencies(config: DecoderConfig) -> tuple[np.ndarray, float]:
     """Radians a position for every component pair, and the factor on cosines and sines.
 
     With `f_k = rope_theta^(-2k / head_dim)`, factor s and original length L0:
 
     - default: `f_k`; linear (position interpolation): `f_k / s`.
-    - dynamic (NTK): the base grows to `rope_theta (s n / L0 - (s - 1))^(head_dim / (head_dim - 2))` for a text of n
-      tokens, n at least L0.
     - yarn (Peng et al. 2023): a mix of `f_k` (more than beta_fast turns over L0) and `f_k / s` (fewer than beta_slow),
       linear in k between; cosines and sines are multiplied by the attention factor.
     - llama3: `f_k` for wavelengths below L0 / high_freq_factor, `f_k / s` above L0 / low_freq_factor, between them a
       mix that is linear in L0 / wavelength.
 
-    Args:
-        length: tokens of the text, read by dynamic only; None is `config.max_positions`.
-
     Returns:
         float32 [head_dim / 2], computed in float64; and the factor, 1 but for yarn.
     """
     scaling, size = config.rope_scaling, config.head_dim
-    base = config.rope_theta
-    if scaling.kind == "dynamic":
-        base = _dynamic_base(config, config.max_positions if length is None else length)
-    frequencies = base ** (-np.arange(0, size, 2, dtype=np.float64) / size)
-    if scaling.kind == "linear":
-        frequencies = frequencies / scaling.factor
-    elif scaling.kind == "yarn":
+    frequencies = config.rope_theta ** (-np.arange(0, size, 2, dtype=np.float64) / size)
+    kept, factor = float(scaling.kind == "default"), 1.0
+    if scaling.kind == "yarn":
         kept = _yarn_kept(config)
-        frequencies = frequencies * (kept + (1 - kept) / scaling.factor)
+        factor = scaling.attention_factor or 0.1 * math.log(scaling.factor) + 1
     elif scaling.kind == "llama3":
         kept = _llama3_kept(scaling, frequencies)
-        frequencies = frequencies * (kept + (1 - kept) / scaling.factor)
-    factor = _yarn_attention_factor(scaling) if scaling.kind == "yarn" else 1.0
-    return frequencies.astype(np.float32), factor
-
-
-def _original_length(scaling: RopeScaling) -> int:
-    assert scaling.original_max_positions is not None  # RopeScaling refuses its absence for the kinds that need it
-    return scaling.original_max_positions
-
-
-def _dynamic_base(config: DecoderConfig, length: int) -> float:
-    scaling, size = config.rope_scaling, config.head_dim
-    if size == 2:
-        raise InputError("rope scaling dynamic: head_dim 2 has no exponent head_dim / (head_dim - 2)")
-    original = _original_length(scaling)
-    stretch = scaling.factor * max(length, original) / original - (scaling.factor - 1)
-    return config.rope_theta * stretch ** (size / (size - 2))
+    return (frequencies * (kept + (1 - kept) / scaling.factor)).astype(np.float32), factor
 
 
 def _yarn_kept(config: DecoderConfig) -> np.ndarray:
@@ -76,7 +51,7 @@ def _yarn_kept(config: DecoderConfig) -> np.ndarray:
 
     def pair_with(turns: float) -> float:
         """The k (no whole number) whose frequency makes so many turns over the original length."""
-        radians = _original_length(scaling) / (2 * math.pi * turns)
+        radians = scaling.original_max_positions / (2 * math.pi * turns)
         return size * math.log(radians) / (2 * math.log(config.rope_theta))
 
     low, high = pair_with(scaling.beta_fast), pair_with(scaling.beta_slow)
@@ -87,19 +62,8 @@ def _yarn_kept(config: DecoderConfig) -> np.ndarray:
     return 1 - np.clip((np.arange(size // 2) - low) / width, 0, 1)
 
 
-def _yarn_attention_factor(scaling: RopeScaling) -> float:
-    def scale(weight: float) -> float:
-        return 0.1 * weight * math.log(scaling.factor) + 1
-
-    if scaling.attention_factor is not None:
-        return float(scaling.attention_factor)
-    if scaling.mscale and scaling.mscale_all_dim:
-        return scale(float(scaling.mscale)) / scale(float(scaling.mscale_all_dim))
-    return scale(1.0)
-
-
 def _llama3_kept(scaling: RopeScaling, frequencies: np.ndarray) -> np.ndarray:
-    turns = _original_length(scaling) * frequencies / (2 * math.pi)
+    turns = scaling.original_max_positions * frequencies / (2 * math.pi)
     share = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
     return np.clip(share, 0, 1)
 

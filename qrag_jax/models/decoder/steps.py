@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,18 +69,11 @@ class Written:
     count: Any
 
 
-class Steps(NamedTuple):
-    """Compiled functions of one architecture; `write` uses up what it is given as `Written`."""
-
-    read: Callable[..., Any]
-    write: Callable[..., Any]
-
-
 @cache
 def compiled_steps(
     config: DecoderConfig, compute_dtype: ComputeDtype, ends: tuple[int, ...], mesh: Mesh | None
-) -> Steps:
-    """The jitted functions, shared by all decoders of an architecture.
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Two jitted functions, shared by all decoders of an architecture: the second uses up what it gets as `Written`.
 
     Args:
         ends: ids that end an answer.
@@ -94,7 +87,7 @@ def compiled_steps(
     # Said, not left to XLA: another sharding of the next call's cache would be another compilation.
     placed: Any = None if mesh is None else Written(cache_sharding(mesh, config), None, None)
     write = partial(write_block, config, compute_dtype, ends)
-    return Steps(
+    return (
         jax.jit(read, static_argnames="slots", out_shardings=placed),
         jax.jit(write, donate_argnums=1, out_shardings=None if mesh is None else (placed, None, None)),
     )

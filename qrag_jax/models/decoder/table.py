@@ -51,10 +51,7 @@ def _norm_row(theirs: str, ours: str, size: int) -> TensorRow:
 
 
 def decoder_params_from_tensors(
-    config: DecoderConfig,
-    tensors: Mapping[str, np.ndarray],
-    source: str = "tensors",
-    dtype: DTypeLike = np.float32,
+    config: DecoderConfig, tensors: Mapping[str, np.ndarray], source: str = "tensors", dtype: DTypeLike = np.float32
 ) -> dict[str, Any]:
     """Our parameters (`network.Params` as NumPy arrays, kernels [in, out]) from tensors by the names of transformers.
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders
 
-from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_limited, read_text_limited
+from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_text_limited
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, template_of_gguf, tokenizer_from_gguf
-from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, check_ids, named_faults
+from qrag_jax.models.weights.tokenizer_faults import checked_copy, named_faults, plain_copy, read_tokenizer
 from qrag_jax.types import InputError, UsageError
 
 
@@ -58,7 +58,7 @@ class DecoderTokenizer:
         """
         self._source = source
         with named_faults(source):
-            self._tokenizer = tokenizer if is_built_here else _checked_copy(tokenizer, source)
+            self._tokenizer = tokenizer if is_built_here else checked_copy(tokenizer, source)
             self._plain = _plain_copy(self._tokenizer)
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         self.bos_token, self.eos_token, self.chat_template = bos_token, eos_token, chat_template
@@ -82,17 +82,7 @@ class DecoderTokenizer:
         special tokens that are known to be ends do so too, as in GGUF files).
         """
         folder = Path(folder)
-        path = folder / "tokenizer.json"
-        if not path.is_file():
-            raise InputError("no such tokenizer file (a tokenizer.json of the `tokenizers` library)", file=path)
-        try:
-            # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
-            with named_faults(str(path)):
-                tokenizer = Tokenizer.from_buffer(read_limited(path, MAX_TOKENIZER_BYTES))
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"not a tokenizer.json of the `tokenizers` library: {error}", file=path) from error
+        tokenizer = read_tokenizer(folder / "tokenizer.json")
         settings = _json_beside(folder / "tokenizer_config.json")
         return cls(
             tokenizer,
@@ -182,20 +172,6 @@ def _byte_letters() -> dict[str, int]:
 _BYTE_OF_LETTER = _byte_letters()
 
 
-def _checked_copy(tokenizer: Tokenizer, source: str) -> Tokenizer:
-    check_ids(tokenizer, source)
-    content = tokenizer.to_str()
-    check_growth(content, source)
-    return _copy(content)
-
-
-def _copy(content: str) -> Tokenizer:
-    tokenizer = Tokenizer.from_str(content)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
-
-
 def _plain_copy(tokenizer: Tokenizer) -> Tokenizer:
     """One that reads no mark in a text: all are made special, and special ones are encoded as text."""
     plain = _sharing_copy(tokenizer)
@@ -223,11 +199,10 @@ def _sharing_copy(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _json_copy(tokenizer: Tokenizer) -> Tokenizer:
-    marks = {number for number, token in tokenizer.get_added_tokens_decoder().items() if _is_mark(token)}
     values = json.loads(tokenizer.to_str())
     for token in values["added_tokens"]:
-        token["special"] |= token["id"] in marks
-    return _copy(json.dumps(values))
+        token["special"] |= len(token["content"]) > 1
+    return plain_copy(json.dumps(values))
 
 
 def _is_mark(token: AddedToken) -> bool:

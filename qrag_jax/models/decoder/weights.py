@@ -5,6 +5,7 @@ inside the numbers mostly leaves finite ones; it changes the fingerprint.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,15 +20,15 @@ from qrag_jax.files.whole_file import write_json, write_whole
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors, gguf_decoder_config
 from qrag_jax.models.decoder.hf_config import hf_decoder_config, read_decoder_config
-from qrag_jax.models.decoder.memory import check_memory
 from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decoder
-from qrag_jax.models.decoder.table import decoder_params_from_tensors, tensors_from_decoder_params
+from qrag_jax.models.decoder.table import decoder_params_from_tensors, decoder_table, tensors_from_decoder_params
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.gguf.file import read_gguf
-from qrag_jax.models.weights.machine import give_back
+from qrag_jax.models.weights.machine import available_bytes, give_back
 from qrag_jax.models.weights.packages import sha256_of
-from qrag_jax.models.weights.tensor_files import MAX_SHARD_BYTES, FolderTensors, save_tensors
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
+from qrag_jax.models.weights.tokenizer_faults import check_vocab
+from qrag_jax.types import UsageError
 
 Dtype = Literal["float32", "bfloat16"]  # of numbers on file
 
@@ -87,18 +88,19 @@ def _load_gguf(path: Path, dtype: Dtype) -> LoadedDecoder:
     file = read_gguf(path)
     config = gguf_decoder_config(file)
     tokenizer = DecoderTokenizer.from_gguf(file.metadata, str(path))
-    _check_vocab(config, tokenizer, path)
+    check_vocab(tokenizer.vocab_size, config.vocab_size, path)
     return LoadedDecoder(config, _to_params(config, GGUFTensors(file, config), path, dtype), tokenizer, "")
 
 
 def _load_folder(folder: Path, dtype: Dtype) -> LoadedDecoder:
     config = read_decoder_config(folder)
     tokenizer = DecoderTokenizer.from_folder(folder)
-    _check_vocab(config, tokenizer, folder / "tokenizer.json")
+    check_vocab(tokenizer.vocab_size, config.vocab_size, folder / "tokenizer.json")
     tensors = FolderTensors(folder)
     params = _to_params(config, tensors, folder, dtype)
     read = [folder / name for name in _SMALL_FILES if (folder / name).is_file()]
-    return LoadedDecoder(config, params, tokenizer, _fingerprint([*read, *tensors.files]))
+    lines = [f"{path.name} {sha256_of(path)}\n" for path in (*read, *tensors.files)]
+    return LoadedDecoder(config, params, tokenizer, hashlib.sha256("".join(lines).encode()).hexdigest())
 
 
 def _to_params(config: DecoderConfig, tensors: Mapping[str, np.ndarray], path: Path, dtype: Dtype) -> dict[str, Any]:
@@ -106,6 +108,25 @@ def _to_params(config: DecoderConfig, tensors: Mapping[str, np.ndarray], path: P
         check_memory(config, path, dtype)
     params = decoder_params_from_tensors(config, tensors, str(path), jnp.dtype(dtype))
     return _on_device(params)
+
+
+def num_parameters(config: DecoderConfig) -> int:
+    """Numbers of all tensors; an output layer that is the embedding table counts once."""
+    rows = decoder_table(replace(config, num_layers=1))  # layers are alike, so one is looked at
+    return sum(math.prod(row.shape) * (config.num_layers if row.place else 1) for row in rows)
+
+
+def check_memory(config: DecoderConfig, source: str | Path, dtype: Dtype) -> None:
+    """Refuses a model whose parameters alone do not fit into this machine's memory, where that is known and used."""
+    available = available_bytes() if jax.default_backend() == "cpu" else None
+    number, size = num_parameters(config), jnp.dtype(dtype).itemsize
+    if available is None or number * size <= available:
+        return
+    raise UsageError(
+        f"language model {str(source)!r}: its {number / 1e6:,.0f} million parameters take at least "
+        f"{number * size / 1e9:,.2f} GB as {dtype}, and {available / 1e9:,.2f} GB of memory are "
+        f"available: a model that fits has at most {available // size / 1e6:,.0f} million parameters"
+    )
 
 
 def _on_device(params: dict[str, Any]) -> dict[str, Any]:
@@ -116,44 +137,18 @@ def _on_device(params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def _check_vocab(config: DecoderConfig, tokenizer: DecoderTokenizer, path: Path) -> None:
-    # The other way round is usual: tables are padded to round sizes.
-    if tokenizer.vocab_size > config.vocab_size:
-        raise InputError(
-            f"{tokenizer.vocab_size} ids, but the model has vocab_size {config.vocab_size}; the tokenizer "
-            "belongs to another model",
-            file=path,
-        )
-
-
-def _fingerprint(files: list[Path]) -> str:
-    """The fingerprint of files in one folder."""
-    lines = [f"{path.name} {sha256_of(path)}\n" for path in files]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def save_decoder(
-    folder: str | Path,
-    loaded: LoadedDecoder,
-    *,
-    dtype: Dtype = "float32",
-    max_shard_bytes: int = MAX_SHARD_BYTES,
-) -> Path:
+def save_decoder(folder: str | Path, loaded: LoadedDecoder, *, dtype: Dtype = "float32") -> Path:
     """Writes a folder that `load_decoder` reads back bit for bit (in float32), and that transformers loads.
 
     Args:
         folder: made when it is not there; files of the same names, its weights and its chat template are replaced.
         loaded: its fingerprint is not read: that of the folder is the folder's.
         dtype: of the numbers on file.
-        max_shard_bytes: weights that take more are split over several files with an index; a tensor is never split.
 
     Raises:
-        UsageError: max_shard_bytes is below 1.
         InputError: parameters do not fit the config, or transformers has no such model.
     """
     folder = Path(folder)
-    if max_shard_bytes < 1:
-        raise UsageError(f"max_shard_bytes {max_shard_bytes}: at least 1")
     config, tokenizer = loaded.config, loaded.tokenizer
     tensors = tensors_from_decoder_params(config, loaded.params, jnp.dtype(dtype))
     ends = sorted(tokenizer.eos_ids)
@@ -166,7 +161,7 @@ def save_decoder(
         (folder / "chat_template.jinja").unlink(missing_ok=True)
     else:
         write_whole(folder / "chat_template.jinja", tokenizer.chat_template)
-    save_tensors(folder, tensors, max_shard_bytes)
+    save_tensors(folder, tensors)
     return folder
 
 

@@ -7,11 +7,12 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Literal
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from qrag_jax.models.encoder.text_encoder import TOKENS_PER_BLOCK, EncoderConfig, encode, encode_tokens
 from qrag_jax.models.encoder.tokenizer import TokenTable
@@ -29,21 +30,11 @@ def encoder_fingerprint(config: EncoderConfig, params: Mapping[str, Any], tokeni
         window: most tokens that are read at once.
     """
     digest = hashlib.sha256(json.dumps([asdict(config), tokenizer_json, window]).encode())
-    for name, leaf in _leaves(params):
+    for path, leaf in sorted(flatten_dict(params).items()):
         array = np.ascontiguousarray(leaf)
-        digest.update(json.dumps([name, list(array.shape), str(array.dtype)]).encode())
+        digest.update(json.dumps(["/" + "/".join(path), list(array.shape), str(array.dtype)]).encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
-
-
-def _leaves(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Arrays of nested dicts by their path, in the order of the names."""
-    for name in sorted(params):
-        path = f"{prefix}/{name}"
-        if isinstance(params[name], Mapping):
-            yield from _leaves(params[name], path)
-        else:
-            yield path, params[name]
 
 
 Progress = Callable[[int, int], None]
@@ -76,12 +67,9 @@ class EmbedCounts:
         )
 
 
-@cache
-def _compiled(config: EncoderConfig) -> tuple[Callable, Callable]:
-    """Pooled and token vectors as compiled functions, shared by all embedders of an architecture."""
-    pooled = jax.jit(lambda params, tokens, lengths: encode(config, params, tokens, lengths))
-    hidden = jax.jit(lambda params, tokens, lengths: encode_tokens(config, params, tokens, lengths))
-    return pooled, hidden
+# Parameters are an argument: as constants they would be copied into every compiled shape.
+_pooled = jax.jit(encode, static_argnums=0)
+_hidden = jax.jit(encode_tokens, static_argnums=0)
 
 
 class TextEmbedder:
@@ -106,16 +94,10 @@ class TextEmbedder:
         self.lengths = (*(size for size in _BUCKETS if size < window), window)
         self._tokens_per_block = tokens_per_block
         self._strict = long_texts == "error"
-        # Parameters are an argument: as constants they would be copied into every compiled shape.
-        self._pooled, self._hidden = _compiled(config)
-
-    @property
-    def fingerprint(self) -> str:
-        """Equal for equal vectors (`models.fingerprint.encoder_fingerprint`); hashed when first asked for."""
-        return self._fingerprint
 
     @cached_property
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:
+        """Equal for equal vectors (`encoder_fingerprint`); hashed when first asked for."""
         return encoder_fingerprint(self._config, self._params, self._tokenizer.to_json(), self.window)
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
@@ -132,7 +114,7 @@ class TextEmbedder:
         self.counts = self.counts.plus(table)
         vectors = np.zeros((len(texts), self.dim), np.float32)
         done = 0
-        for rows, block in self._run(self._pooled, table):
+        for rows, block in self._run(_pooled, table):
             vectors[rows] = block
             done += len(rows)
             if progress is not None:
@@ -156,7 +138,7 @@ class TextEmbedder:
         if windows:
             table = self._tokenizer.table(windows, self.window)
             self.counts = self.counts.plus(table)
-            for rows, block in self._run(self._hidden, table):
+            for rows, block in self._run(_hidden, table):
                 for row, hidden in zip(rows, block, strict=True):
                     num_tokens = len(windows[row])
                     vectors[row * step : row * step + num_tokens] = hidden[1 : 1 + num_tokens]
@@ -179,7 +161,7 @@ class TextEmbedder:
             width = min(length, table.tokens.shape[1])
             tokens[: len(rows), :width] = table.tokens[rows, :width]
             lengths[: len(rows)] = table.lengths[rows]
-            result = function(self._params, tokens, lengths)
+            result = function(self._config, self._params, tokens, lengths)
             if waiting is not None:
                 yield waiting[0], np.asarray(waiting[1])[: len(waiting[0])]
             waiting = (rows, result)

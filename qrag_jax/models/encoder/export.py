@@ -21,6 +21,9 @@ from qrag_jax.types import UsageError
 _ROUTES = {"query": "state", "document": "action"}
 _DEFAULT_ROUTE = "document"
 _NAMES = {"bert": "BERT", "roberta": "RoBERTa", "xlm-roberta": "XLM-RoBERTa", "mpnet": "MPNet"}
+_SETTINGS = {
+    "model_type": "SentenceTransformer", "similarity_fn_name": "dot", "prompts": {}, "default_prompt_name": None,
+}  # fmt: skip
 _FIRST_STEP = (
     "Only the first step can be expressed: a query is the state before anything was taken. The state of a later step "
     "joins the question and the chunks taken so far in document order, which no route carries: use qrag_jax for "
@@ -73,7 +76,7 @@ def export_sentence_transformer(
         notes: further paragraphs for the card.
     """
     folder = save_encoder(folder, config, params, tokenizer, pooler=pooler, max_seq_length=window)
-    write_json(folder / "config_sentence_transformers.json", _settings())
+    write_json(folder / "config_sentence_transformers.json", _SETTINGS)
     facts = _facts(config, base, bool(pooler))
     facts.append(_cut_note(f"texts beyond {window or config.max_positions} tokens"))
     usage = ['vectors = model.encode(["Where is the milk?"])']
@@ -119,7 +122,7 @@ def export_router(
     write_json(root / "router_config.json", _router_config(config))
     router = {"idx": 0, "name": "0", "path": ROUTER_PATH, "type": module_type("Router")}
     write_json(folder / "modules.json", [router])
-    write_json(folder / "config_sentence_transformers.json", _settings())
+    write_json(folder / "config_sentence_transformers.json", _SETTINGS)
     card = _router_card(config, scale, longest, base, notes)
     write_whole(folder / "README.md", card)
     return folder
@@ -134,15 +137,6 @@ def _router_config(config: EncoderConfig) -> dict[str, Any]:
     types = {name: module_type(name.rsplit("_", 1)[1]) for names in structure.values() for name in names}
     parameters = {"default_route": _DEFAULT_ROUTE, "allow_empty_key": True}
     return {"types": types, "structure": structure, "parameters": parameters}
-
-
-def _settings() -> dict[str, Any]:
-    return {
-        "model_type": "SentenceTransformer",
-        "similarity_fn_name": "dot",
-        "prompts": {},
-        "default_prompt_name": None,
-    }
 
 
 def _facts(config: EncoderConfig, base: str | None, has_pooler: bool) -> list[str]:

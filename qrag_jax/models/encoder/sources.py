@@ -22,8 +22,8 @@ _PACKAGE = EmbeddedPackage(
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = (
-    "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "modules.json",
-    "sentence_bert_config.json", "*_Pooling/config.json",
+    "config.json", "model.safetensors", "model-*.safetensors", "model.safetensors.index.json", "tokenizer.json",
+    "tokenizer_config.json", "modules.json", "sentence_bert_config.json", "*_Pooling/config.json",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 from numpy.typing import DTypeLike
 
 from qrag_jax.models.encoder.config import EncoderConfig
@@ -155,10 +156,7 @@ def params_from_rows(
         problems += filter(None, pool.map(read, present))
     if problems:
         raise InputError(f"{source}: the tensors do not fit the config; " + "; ".join(problems))
-    params: dict[str, Any] = {}
-    for path, leaf in made.items():
-        _insert(params, path, leaf)
-    return params
+    return unflatten_dict(made)
 
 
 def tensors_from_rows(
@@ -169,7 +167,7 @@ def tensors_from_rows(
     Args:
         what: the model's kind, for the message.
     """
-    flat = _flatten(params)
+    flat = flatten_dict(params)
     paths = {row.path: row.our_shape for row in rows}
     problems = [f"missing: {'/'.join(path)}" for path in paths if path not in flat]
     problems += [f"left over: {'/'.join(path)}" for path in sorted(flat) if path not in paths]
@@ -195,6 +193,8 @@ def tensor_problem(name: str, tensor: np.ndarray, shape: tuple[int, ...]) -> str
     # The sum is cheaper than a mask and is not finite whenever an entry is not.
     if not np.isfinite(tensor.sum(dtype=np.float64)):
         return f"{name}: contains NaN or infinity"
+    if tensor.dtype == np.float64 and (np.abs(tensor) > np.finfo(np.float32).max).any():
+        return f"{name}: contains numbers beyond float32"
     return None
 
 
@@ -207,16 +207,3 @@ def without_prefix(
     if len(named) != len(tensors):
         raise InputError(f"some tensors occur twice, with and without the prefix {prefix!r}", file=source)
     return named
-
-
-def _insert(params: dict[str, Any], path: tuple[str, ...], leaf: Any) -> None:
-    for name in path[:-1]:
-        params = params.setdefault(name, {})
-    params[path[-1]] = leaf
-
-
-def _flatten(params: Params, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    flat: dict[tuple[str, ...], Any] = {}
-    for name, value in params.items():
-        flat |= _flatten(value, (*prefix, name)) if isinstance(value, Mapping) else {(*prefix, name): value}
-    return flat

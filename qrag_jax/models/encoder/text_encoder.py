@@ -18,7 +18,6 @@ from typing import Any, Literal, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from qrag_jax.models.encoder.config import EncoderConfig, Pooling
@@ -26,6 +25,8 @@ from qrag_jax.types import UsageError
 
 NUM_BUCKETS = 32
 MAX_DISTANCE = 128
+# Smallest distance of each bucket of one side but the first.
+_BUCKET_BORDERS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91)
 
 
 def counted_positions(tokens: Int[Array, "n L"], padding_id: int) -> Int[Array, "n L"]:
@@ -46,23 +47,12 @@ def relative_buckets(length: int) -> Int[Array, "L L"]:
 
         bucket = n  if n < e,  else  min(h - 1, e + floor((h - e) * log(n / e) / log(MAX_DISTANCE / e)))
 
-    and forwards h more. The borders are found in whole numbers, so no rounding can move one.
+    and forwards h more.
     """
     place = jnp.arange(length)
     ahead = place[None, :] - place[:, None]
-    steps = jnp.searchsorted(jnp.asarray(_bucket_borders()), jnp.abs(ahead), side="right")
+    steps = jnp.searchsorted(jnp.asarray(_BUCKET_BORDERS), jnp.abs(ahead), side="right")
     return steps + jnp.where(ahead > 0, NUM_BUCKETS // 2, 0)
-
-
-def _bucket_borders() -> np.ndarray:
-    """Smallest distance of each bucket of one side but the first: 1, 2, .., 8, 12, 16, 23, 32, 46, 64, 91."""
-    side = NUM_BUCKETS // 2
-    exact = side // 2
-    far = side - exact
-    # n reaches bucket exact + k when (n / exact) ** far >= (MAX_DISTANCE / exact) ** k.
-    reaches = lambda n, k: (n**far) * exact**k >= MAX_DISTANCE**k * exact**far  # noqa: E731
-    distant = [next(n for n in range(exact, MAX_DISTANCE) if reaches(n, k)) for k in range(1, far)]
-    return np.asarray([*range(1, exact + 1), *distant], np.int32)
 
 
 _SMALLEST_WIDTH, _WIDEST_PAIR = 64, 128

@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from qrag_jax.files.reading import read_text_limited
 from qrag_jax.files.whole_file import read_json
-from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, check_ids, named_faults
+from qrag_jax.models.weights.tokenizer_faults import checked_copy, named_faults, read_tokenizer
 from qrag_jax.types import InputError, UsageError
 
 PAD, UNKNOWN, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
@@ -64,16 +63,14 @@ def find_special_tokens(
     unknown = names.get("unk_token") or getattr(tokenizer.model, "unk_token", None) or usual_unknown
     sep_token = around[1] if around else names.get("sep_token", usual_sep)
     tokens = (pad, unknown, cls_token, sep_token)
-    ids = [tokenizer.token_to_id(token) for token in tokens]
-    missing = [token for token, token_id in zip(tokens, ids, strict=True) if token_id is None]
-    if missing:
+    ids = {token: number for token in tokens if (number := tokenizer.token_to_id(token)) is not None}
+    if missing := [token for token in tokens if token not in ids]:
         raise InputError(
             f"the vocabulary has no {', '.join(missing)}; tokenizers with {', '.join(SPECIAL_TOKENS)} or "
             f"{', '.join(_ROBERTA_TOKENS)} are read, others where a tokenizer_config.json names these four",
             file=source,
         )
-    pairs = [(token, token_id) for token, token_id in zip(tokens, ids, strict=True) if token_id is not None]
-    return dict(zip(ROLES, pairs, strict=True))
+    return {role: (token, ids[token]) for role, token in zip(ROLES, tokens, strict=True)}
 
 
 def _usual_cls(tokenizer: Tokenizer, source: str) -> str:
@@ -127,13 +124,9 @@ class TextTokenizer:
             tokenizer: of the `tokenizers` library. The tokens that it puts around a text are [CLS] and [SEP].
             names: special tokens by role, as far as `tokenizer_config.json` has them.
         """
-        check_ids(tokenizer, source)
-        content, self._source = tokenizer.to_str(), source
-        check_growth(content, source)
+        self._source = source
         with named_faults(source):
-            self._tokenizer = Tokenizer.from_str(content)
-            self._tokenizer.no_truncation()
-            self._tokenizer.no_padding()
+            self._tokenizer = checked_copy(tokenizer, source)
             found = find_special_tokens(self._tokenizer, tokenizer.padding or {}, names or {}, source)
         self.special_tokens = {role: token for role, (token, _) in found.items()}
         self.pad_id, self.unknown_id, self.cls_id, self.sep_id = (found[role][1] for role in ROLES)
@@ -143,31 +136,11 @@ class TextTokenizer:
     def from_file(cls, path: str | Path) -> "TextTokenizer":
         """Reads a `tokenizer.json`, and names of special tokens from the `tokenizer_config.json` of the same folder."""
         path = Path(path)
-        if not path.is_file():
-            raise InputError("no such tokenizer file (a tokenizer.json of the `tokenizers` library)", file=path)
         beside = path.with_name("tokenizer_config.json")
-        names = read_special_tokens(beside) if beside.is_file() else None
-        try:
-            text = read_text_limited(path, MAX_TOKENIZER_BYTES)
-        except UnicodeDecodeError as error:
-            raise InputError(f"not UTF-8 at byte {error.start}; copy it again", file=path) from error
-        return cls.from_json(text, source=str(path), names=names)
-
-    @classmethod
-    def from_json(cls, text: str, source: str = "tokenizer", names: Mapping[str, str] | None = None) -> "TextTokenizer":
-        """Reads the content of a `tokenizer.json`; `source` names it in errors, `names` as in the constructor."""
-        try:
-            # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
-            with named_faults(source):
-                tokenizer = Tokenizer.from_buffer(text.encode("utf-8"))
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"not a tokenizer of the `tokenizers` library: {error}", file=source) from error
-        return cls(tokenizer, source, names)
+        return cls(read_tokenizer(path), str(path), read_special_tokens(beside) if beside.is_file() else None)
 
     def to_json(self) -> str:
-        """The content of a `tokenizer.json` without truncation and padding; `from_json` reads it back."""
+        """The content of a `tokenizer.json` without truncation and padding."""
         return self._tokenizer.to_str(pretty=False)
 
     def ids(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -175,7 +148,7 @@ class TextTokenizer:
         return [np.asarray(encoding.ids, np.int32) for encoding in self._encode_batch(texts, offsets=False)]
 
     def encode(
-        self, texts: Sequence[str], window: int, *, strict: bool = False, name: str = "text", length: int | None = None
+        self, texts: Sequence[str], window: int, *, strict: bool = False, length: int | None = None
     ) -> TokenTable:
         """Rows `[CLS] text [SEP]` of at most `window` tokens, padded to the longest of them.
 
@@ -183,11 +156,10 @@ class TextTokenizer:
             texts: the texts; an empty one becomes `[CLS] [SEP]`.
             window: most tokens of a row, special tokens counted. The end of a longer text is cut and counted.
             strict: a longer text is an error instead.
-            name: of the kind of text, for the error ("question").
             length: pad to this many tokens instead of to the longest row; at least `window` of them are needed when a
                 text can be that long.
         """
-        return self.table(self.ids(texts), window, strict=strict, name=name, length=length, texts=texts)
+        return self.table(self.ids(texts), window, strict=strict, length=length, texts=texts)
 
     def table(
         self,
@@ -195,7 +167,6 @@ class TextTokenizer:
         window: int,
         *,
         strict: bool = False,
-        name: str = "text",
         length: int | None = None,
         texts: Sequence[str] | None = None,
     ) -> TokenTable:
@@ -206,7 +177,11 @@ class TextTokenizer:
         if strict and any(cut):
             first = int(np.argmax(np.asarray(cut) > 0))
             text = texts[first] if texts is not None else f"number {first}"
-            raise InputError(_too_long(name, text, len(ids[first]) + 2, window))
+            shown = text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN] + "..."
+            raise InputError(
+                f"text {shown!r} has {len(ids[first]) + 2} tokens ([CLS] and [SEP] counted), the window has {window}: "
+                "shorten it or raise the window"
+            )
         rows = [row[: window - 2] for row in ids]
         lengths = np.asarray([len(row) + 2 for row in rows], np.int32)
         longest = int(lengths.max(initial=2))
@@ -270,7 +245,7 @@ class TextTokenizer:
             raise InputError(_unreadable(texts)) from error
 
 
-def train_word_level(texts: Iterable[str], vocab_size: int = 30_000, min_count: int = 1) -> TextTokenizer:
+def train_word_level(texts: Iterable[str], vocab_size: int = 30_000) -> TextTokenizer:
     """A tokenizer with one id a lower-cased word, learned from `texts`; other words become [UNK].
 
     The same texts give the same ids. (The WordPiece trainer of `tokenizers` does not promise that: its ids and, at
@@ -278,13 +253,12 @@ def train_word_level(texts: Iterable[str], vocab_size: int = 30_000, min_count: 
 
     Args:
         vocab_size: most ids, the 4 special tokens counted; rarer words fall out first, ties alphabetically.
-        min_count: words that occur more rarely fall out.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordLevelTrainer(
-        vocab_size=vocab_size, min_frequency=min_count, special_tokens=list(SPECIAL_TOKENS), show_progress=False
+        vocab_size=vocab_size, min_frequency=1, special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -312,14 +286,6 @@ def _kind(letter: str) -> int:
     if letter.isspace() or (letter.isascii() and not letter.isalnum()):
         return _BLANK
     return _KNOWN if letter.isascii() or _WHOLE.match(letter) else _SPELLED
-
-
-def _too_long(name: str, text: str, num_tokens: int, window: int) -> str:
-    shown = text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN] + "..."
-    return (
-        f"{name} {shown!r} has {num_tokens} tokens ([CLS] and [SEP] counted), the window has {window}: shorten it or "
-        "raise the window"
-    )
 
 
 def _unreadable(texts: Sequence[object]) -> str:

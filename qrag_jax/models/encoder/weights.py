@@ -12,8 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file
 
 from qrag_jax.files.manifest import MANIFEST, verify_manifest
 from qrag_jax.files.whole_file import read_json, write_json, write_whole
@@ -27,14 +25,18 @@ from qrag_jax.models.encoder.hf_config import (
     read_max_seq_length,
 )
 from qrag_jax.models.encoder.sources import find_folder
-from qrag_jax.models.encoder.table import POOLER, params_from_tensors, tensors_from_params, without_prefix
+from qrag_jax.models.encoder.table import (
+    POOLER,
+    params_from_tensors,
+    tensor_problem,
+    tensors_from_params,
+    without_prefix,
+)
 from qrag_jax.models.encoder.text_encoder import Params
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.models.weights.tensor_files import check_header, write_tensors
+from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
+from qrag_jax.models.weights.tokenizer_faults import check_vocab
 from qrag_jax.types import InputError, UsageError
-
-# What NumPy reads of a safetensors file; an 8-bit float it does not.
-_DTYPES = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"}
 
 
 @dataclass(frozen=True)
@@ -53,17 +55,6 @@ class LoadedEncoder:
     tokenizer: TextTokenizer
     pooler: Mapping[str, np.ndarray] = field(default_factory=dict)
     max_seq_length: int | None = None
-
-
-def _first_layers(config: EncoderConfig, params: Params, num_layers: int) -> tuple[EncoderConfig, dict[str, Any]]:
-    """The encoder that stops after its first `num_layers` layers; more than it has raise UsageError."""
-    if not 1 <= num_layers <= config.num_layers:
-        raise UsageError(
-            f"num_layers {num_layers}: the encoder has {config.num_layers}; choose 1 to {config.num_layers}"
-        )
-    dropped = {f"layer_{index}" for index in range(num_layers, config.num_layers)}
-    kept = {name: value for name, value in params.items() if name not in dropped}
-    return replace(config, num_layers=num_layers), kept
 
 
 def load_encoder(
@@ -94,70 +85,33 @@ def load_encoder(
             tensor that is missing, left over, of a wrong shape or dtype, or not finite.
     """
     folder = find_folder(source, revision)
-    _verify_own(folder)
+    if (folder / MANIFEST).is_file() and "files" in read_json(folder / MANIFEST):  # a list of files, as ours are
+        verify_manifest(folder)
     config = read_encoder_config(folder)
-    path = folder / "model.safetensors"
-    tensors = _read_tensors(path)
-    with np.errstate(invalid="ignore"):  # infinities of both signs: refused below
-        params = params_from_tensors(config, tensors, str(path))
+    held = FolderTensors(folder)
+    where = str(held.files[0] if len(held.files) == 1 else folder)
+    tensors = without_prefix(config, dict(held), where)
+    params = params_from_tensors(config, tensors, where)
+    pooler = {name: tensors[name] for name in POOLER if name in tensors}
     tokenizer = TextTokenizer.from_file(folder / "tokenizer.json")
-    if tokenizer.vocab_size > config.vocab_size:
-        raise InputError(
-            f"{folder / 'tokenizer.json'}: {tokenizer.vocab_size} ids, but config.json has vocab_size "
-            f"{config.vocab_size}; the tokenizer belongs to another model"
-        )
+    check_vocab(tokenizer.vocab_size, config.vocab_size, folder / "tokenizer.json")
     overrides: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "activation": activation}
     config = replace(config, **{name: value for name, value in overrides.items() if value is not None})
     if num_layers is not None:
-        config, params = _first_layers(config, params, num_layers)
+        if not 1 <= num_layers <= config.num_layers:
+            raise UsageError(
+                f"num_layers {num_layers}: the encoder has {config.num_layers}; choose 1 to {config.num_layers}"
+            )
+        for index in range(num_layers, config.num_layers):
+            del params[f"layer_{index}"]
+        config = replace(config, num_layers=num_layers)
     return LoadedEncoder(
         config=config,
         params=jax.device_put(params),  # all at once: one by one each shape would be a program of its own
         tokenizer=tokenizer,
-        pooler=_read_pooler(config, tensors, path),
+        pooler=_pooler_tensors(config, pooler, f"{where}: ") if pooler else {},
         max_seq_length=read_max_seq_length(folder),
     )
-
-
-def _read_tensors(path: Path) -> dict[str, np.ndarray]:
-    if not path.is_file():
-        others = sorted(file.name for file in path.parent.glob("*.bin")) + sorted(
-            file.name for file in path.parent.glob("*.safetensors*")
-        )
-        found = f" (found {', '.join(others)}; pickle and sharded files are not read)" if others else ""
-        raise InputError(f"no such file{found}; save the model with transformers as one safetensors file", file=path)
-    check_header(path)
-    try:
-        with safe_open(path, "numpy") as file:
-            dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}
-        if unknown := {name: dtype for name, dtype in dtypes.items() if dtype not in _DTYPES}:
-            shown = ", ".join(f"{name}: {dtype}" for name, dtype in unknown.items())
-            raise InputError(f"dtypes that are not read: {shown}; save the model in float32 or bfloat16", file=path)
-        tensors = load_file(path)
-    except SafetensorError as error:
-        raise InputError(f"broken safetensors file ({error}); copy it again", file=path) from error
-    largest = np.finfo(np.float32).max
-    wide = [name for name, tensor in tensors.items() if tensor.dtype == np.float64 and (abs(tensor) > largest).any()]
-    if wide:
-        raise InputError(f"numbers that are not finite as float32, in {', '.join(wide)}", file=path)
-    return tensors
-
-
-def _read_pooler(config: EncoderConfig, tensors: Mapping[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
-    """The pooler's tensors, both or none."""
-    named = without_prefix(config, tensors, str(path))
-    pooler = {name: tensor.astype(np.float32) for name, tensor in named.items() if name in POOLER}
-    bad = [name for name, tensor in pooler.items() if not np.isfinite(tensor).all()]
-    if bad:
-        raise InputError(f"{', '.join(bad)}: contains NaN or infinity", file=path)
-    return _pooler_tensors(config, pooler, f"{path}: ") if pooler else {}
-
-
-def _verify_own(folder: Path) -> None:
-    """Compares a folder with its manifest, if it has one and that lists files as ours do."""
-    path = folder / MANIFEST
-    if path.is_file() and "files" in read_json(path):
-        verify_manifest(folder)
 
 
 def save_encoder(
@@ -199,7 +153,7 @@ def save_transformer(
     tensors = tensors_from_params(config, params)
     tensors |= _pooler_tensors(config, pooler)
     folder.mkdir(parents=True, exist_ok=True)
-    write_tensors(tensors, folder / "model.safetensors")
+    save_tensors(folder, tensors)
     write_whole(folder / "tokenizer.json", tokenizer.to_json())
     write_json(folder / "config.json", hf_config(config, tokenizer))
     write_json(folder / "tokenizer_config.json", _tokenizer_config(config, tokenizer))
@@ -211,15 +165,13 @@ def _pooler_tensors(
     config: EncoderConfig, pooler: Mapping[str, np.ndarray] | None, source: str = ""
 ) -> dict[str, np.ndarray]:
     d = config.hidden_size
-    shapes = dict(zip(POOLER, ((d, d), (d,)), strict=True))
+    shapes: dict[str, tuple[int, ...]] = dict(zip(POOLER, ((d, d), (d,)), strict=True))
     if not pooler:
         return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
-    wrong = [name for name, shape in shapes.items() if name not in pooler or pooler[name].shape != shape]
-    wrong += [name for name in pooler if name not in shapes]
-    if wrong:
-        raise InputError(
-            f"{source}pooler: {', '.join(wrong)}: missing, left over or of a wrong shape; needed: {shapes}"
-        )
+    problems = [f"{name}: missing or left over" for name in sorted(pooler.keys() ^ shapes.keys())]
+    problems += filter(None, (tensor_problem(name, pooler[name], shapes[name]) for name in pooler.keys() & shapes))
+    if problems:
+        raise InputError(f"{source}pooler: {'; '.join(problems)}")
     return {name: np.ascontiguousarray(pooler[name], dtype=np.float32) for name in POOLER}
 
 

@@ -70,14 +70,10 @@ class GGUFFile:
     tensors: Mapping[str, GGUFTensor]
     data: mmap.mmap
 
-    def raw(self, name: str) -> np.ndarray:
-        """The bytes of a tensor, uint8, a view of the file."""
-        tensor = self.tensors[name]
-        return np.frombuffer(self.data, np.uint8, tensor.size, tensor.start)
-
     def read(self, name: str) -> np.ndarray:
         """The numbers of a tensor, float32, of its shape; a view of the file where they are stored so."""
-        tensor, raw = self.tensors[name], self.raw(name)
+        tensor = self.tensors[name]
+        raw = np.frombuffer(self.data, np.uint8, tensor.size, tensor.start)
         if tensor.kind in _PLAIN:
             return raw.view(_PLAIN[tensor.kind]).reshape(tensor.shape).astype(np.float32, copy=False)
         try:
@@ -209,7 +205,6 @@ def _read_tensors(header: _Header, count: int, metadata: Mapping[str, Any]) -> d
                 f"at byte {first} of {len(header.data)} in steps of {alignment}; copy the file again"
             )
         tensors[tensor.name] = GGUFTensor(tensor.name, tensor.shape, tensor.kind, first + tensor.start, tensor.size)
-    _refuse_overlaps(header, tensors)
     return tensors
 
 
@@ -230,10 +225,3 @@ def _read_tensor(header: _Header, number: int) -> GGUFTensor:
         raise header.error(f"{what} has dimensions {sizes}; rows of type {names[kind]} are multiples of {per_block}")
     size = math.prod(sizes) // per_block * block_bytes
     return GGUFTensor(name, tuple(reversed(sizes)), names[kind], start, size)
-
-
-def _refuse_overlaps(header: _Header, tensors: Mapping[str, GGUFTensor]) -> None:
-    ordered = sorted(tensors.values(), key=lambda tensor: tensor.start)
-    for left, right in zip(ordered, ordered[1:], strict=False):
-        if left.start + left.size > right.start:
-            raise header.error(f"tensors {left.name!r:.200} and {right.name!r:.200} share bytes")

@@ -67,7 +67,9 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], source: str) -> Tokenizer:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = _PRE_TOKENIZERS[name]()
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_tokens(_added_tokens(tokens, _kinds(metadata, len(tokens), source)))
+    kinds = zip(tokens, _kinds(metadata, len(tokens), source), strict=True)
+    added = {token: kind for token, kind in kinds if kind in (_CONTROL, _USER_DEFINED)}
+    tokenizer.add_tokens([AddedToken(token, normalized=False, special=added[token] == _CONTROL) for token in added])
     return tokenizer
 
 
@@ -173,11 +175,3 @@ def _merges(lines: Sequence[str], vocab: Mapping[str, int], source: str) -> list
             )
         merges.append((left, right))
     return merges
-
-
-def _added_tokens(tokens: Sequence[str], kinds: Sequence[int]) -> list[AddedToken]:
-    return [
-        AddedToken(token, normalized=False, special=kind == _CONTROL)
-        for token, kind in zip(tokens, kinds, strict=True)
-        if kind in (_CONTROL, _USER_DEFINED)
-    ]

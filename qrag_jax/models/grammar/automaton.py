@@ -31,7 +31,7 @@ class ByteAutomaton:
 
     Attributes:
         class_of_byte: int [256]; bytes of one class are never told apart.
-        next_state: int32 [states, classes]; -1 is refused. An accepting state can be reached from every state.
+        next_state: int32 [states, classes]; -1 is refused.
         takes: bool [states, classes]; the byte begins a part of the run.
         grants: int32 [states, classes]; what is left of the run that is entered (0 is none); -1 stays in it.
         accepting: bool [states].
@@ -194,7 +194,7 @@ class _Deterministic:
         self._num_members = 0
 
     def build(self, start: int) -> ByteAutomaton:
-        """All states that can be reached, without those that lead nowhere."""
+        """All states that can be reached."""
         parts, num_classes = self._parts, int(self._class_of_byte.max()) + 1
         self._number(parts.reached([start]))
         rows = []
@@ -207,7 +207,8 @@ class _Deterministic:
         stays = (run_of[next_state] == run_of[:, None]) & (run_of[:, None] >= 0)
         grants = np.where(stays, -1, most[run_of[next_state]]).astype(np.int32)
         accepting = np.array([parts.final in states for states in self._waiting])
-        next_state = _without_dead(next_state, accepting)
+        if not accepting.any():
+            raise UsageError("grammar: admits no text at all")
         return ByteAutomaton(self._class_of_byte, next_state, takes, grants, accepting, int(most[run_of[0]]))
 
     def _number(self, states: frozenset[int]) -> int:
@@ -250,19 +251,3 @@ def _unclear() -> UsageError:
         "grammar: two alternatives can begin with the same character (two texts, lists or objects), and one has a text "
         "or white space with a length limit: make them begin differently, as a text and a number do"
     )
-
-
-def _without_dead(next_state: np.ndarray, accepting: np.ndarray) -> np.ndarray:
-    """Moves to states that lead to no accepting one are refused."""
-    before: dict[int, set[int]] = {}
-    for state, kind in zip(*np.nonzero(next_state >= 0), strict=True):
-        before.setdefault(int(next_state[state, kind]), set()).add(int(state))
-    alive, waiting = np.zeros(len(accepting), bool), np.flatnonzero(accepting).tolist()
-    while waiting:
-        state = waiting.pop()
-        if not alive[state]:
-            alive[state] = True
-            waiting += before.get(state, ())
-    if not alive[0]:
-        raise UsageError("grammar: admits no text at all")
-    return np.where((next_state >= 0) & alive[next_state], next_state, -1).astype(np.int32)

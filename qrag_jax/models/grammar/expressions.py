@@ -1,6 +1,6 @@
 """The parts of a grammar: sets of characters, sequences, alternatives, repetitions. Regular, over UTF-8."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from qrag_jax.types import UsageError
@@ -133,8 +133,4 @@ def _aligned(first: int, last: int) -> list[tuple[ByteRange, ...]]:
             return _aligned(first, first | mask) + _aligned((first | mask) + 1, last)
         if last & mask != mask:
             return _aligned(first, (last & ~mask) - 1) + _aligned(last & ~mask, last)
-    return [_places(low, high)]
-
-
-def _places(low: Sequence[int], high: Sequence[int]) -> tuple[ByteRange, ...]:
-    return tuple(zip(low, high, strict=True))
+    return [tuple(zip(low, high, strict=True))]

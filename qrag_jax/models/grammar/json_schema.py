@@ -40,6 +40,10 @@ _OF_TYPE = {
     "boolean": set(),
     "null": set(),
 }
+_KINDS_OF = {  # a value of `json.loads`
+    type(None): ["null"], bool: ["boolean"], int: ["number", "integer"], float: ["number"], str: ["string"],
+    list: ["array"], dict: ["object"],
+}  # fmt: skip
 _KNOWN = sorted({"type", "enum", "const", "anyOf"}.union(*_OF_TYPE.values()))
 
 _DIGIT = Characters(((48, 57),))
@@ -109,22 +113,9 @@ def _constant(value: object, kinds: Sequence[str], where: str) -> str:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise _fault(where, f"{value!r:.60} contains a number that is not finite, which is not JSON") from error
-    if not _kinds_of(value) & set(kinds):
+    if not set(_KINDS_OF[type(value)]) & set(kinds):
         raise _fault(where, f"{value!r:.60} is not of type {' or '.join(kinds)}")
     return text
-
-
-def _kinds_of(value: object) -> set[str]:
-    """The kinds of a value of `json.loads`."""
-    match value:
-        case None | bool():
-            return {"null" if value is None else "boolean"}
-        case int() | float():
-            return {"number", "integer"} if isinstance(value, int) else {"number"}
-        case str():
-            return {"string"}
-        case _:
-            return {"array" if isinstance(value, list) else "object"}
 
 
 def _object(words: Mapping[str, Any], where: str, depth: int) -> Expression:
@@ -135,14 +126,12 @@ def _object(words: Mapping[str, Any], where: str, depth: int) -> Expression:
         raise _fault(where, f"required is {required!r:.60}, a list of names in properties is needed")
     if words.get("additionalProperties", False) is not False:
         raise _fault(where, "additionalProperties must be false: other fields than those named are not generated")
-    fields = [
-        (_field(name, _value(one, f"{where}.{name}", depth + 1)), name in required) for name, one in properties.items()
-    ]
+    fields = []
+    for name, one in properties.items():
+        value = _value(one, f"{where}.{name}", depth + 1)
+        field = sequence(json.dumps(name, ensure_ascii=False), _white(), ":", _white(), value, _white())
+        fields.append((field, name in required))
     return sequence("{", _white(), _fields(fields), "}")
-
-
-def _field(name: str, value: Expression) -> Expression:
-    return sequence(json.dumps(name, ensure_ascii=False), _white(), ":", _white(), value, _white())
 
 
 def _fields(fields: Sequence[tuple[Expression, bool]]) -> Expression:
@@ -175,10 +164,6 @@ def _string(words: Mapping[str, Any], where: str, depth: int) -> Expression:
     if least == 0:
         return sequence('"', Run(_CHARACTER, most), '"')
     return sequence('"', _VISIBLE, Repeated(_CHARACTER, least - 1, least - 1), Run(_CHARACTER, most - least), '"')
-
-
-def _integer(words: Mapping[str, Any], where: str, depth: int) -> Expression:
-    return _signed(*_limits(words, where), _naturals)
 
 
 def _number(words: Mapping[str, Any], where: str, depth: int) -> Expression:
@@ -259,7 +244,7 @@ _TYPES: dict[str, Callable[[Mapping[str, Any], str, int], Expression]] = {
     "object": _object,
     "array": _array,
     "string": _string,
-    "integer": _integer,
+    "integer": lambda words, where, depth: _signed(*_limits(words, where), _naturals),
     "number": _number,
     "boolean": lambda words, where, depth: either("true", "false"),
     "null": lambda words, where, depth: either("null"),

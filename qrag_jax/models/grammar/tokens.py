@@ -38,12 +38,6 @@ class TokenAutomaton:
     distance: np.ndarray
     left: int
 
-    @property
-    def num_bytes(self) -> int:
-        """The size of the tables."""
-        tables = (self.class_of_token, self.next_state, self.uses, self.grants, self.distance)
-        return sum(table.nbytes for table in tables)
-
 
 def token_automaton(
     automaton: ByteAutomaton, spellings: Sequence[bytes | None], ends: Collection[int], vocab_size: int
@@ -71,7 +65,7 @@ def token_automaton(
     next_state[accepting, END] = accepting
     distance = _distances(next_state, uses, automaton.accepting)
     if distance[0] >= FAR:
-        raise UsageError(f"grammar: {_lacking(automaton, spellings)}")
+        raise UsageError("grammar: the tokens of this model's vocabulary cannot spell any text that it admits")
     next_state = np.where(distance[next_state] >= FAR, -1, next_state).astype(np.int32)
     return TokenAutomaton(class_of_token, next_state, uses, grants, distance, automaton.left)
 
@@ -172,14 +166,3 @@ def _distances(next_state: np.ndarray, uses: np.ndarray, accepting: np.ndarray) 
         if (nearer == distance).all():
             return distance
         distance = nearer
-
-
-def _lacking(automaton: ByteAutomaton, spellings: Sequence[bytes | None]) -> str:
-    """The bytes that the grammar needs and the vocabulary lacks, judged by single bytes."""
-    there = {byte for spelling in spellings if spelling for byte in spelling}
-    known = {int(automaton.class_of_byte[byte]) for byte in there}
-    used = set(np.nonzero(automaton.next_state >= 0)[1].tolist())
-    missing = [byte for byte in range(256) if int(automaton.class_of_byte[byte]) in used - known]
-    names = ", ".join(repr(chr(byte)) if 32 <= byte < 127 else f"byte {byte:#04x}" for byte in missing[:8])
-    lacks = f"no token contains {names}" if missing else "its tokens cannot be put together so"
-    return f"the model's vocabulary cannot spell any text that it admits ({lacks})"

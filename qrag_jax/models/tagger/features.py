@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from qrag_jax.models.tagger.surface import (
-    CUES_PER_SENTENCE,
     cue_ids,
     paragraph_columns,
     place_columns,
@@ -89,7 +88,8 @@ def text_gaps(
         vectors: of the sentences, of length 1.
     """
     if len(texts) < 2:
-        return Gaps(np.zeros((0, _num_columns()), np.float32), np.zeros((0, CUES_PER_SENTENCE), np.int32))
+        two = text_gaps(["", ""], np.array([True, True]), np.ones((2, 1)))
+        return Gaps(two.features[:0], two.cues[:0])
     columns = [cohesion_columns(vectors), word_columns(texts), sentence_columns(texts)]
     columns += [place_columns(len(texts)), paragraph_columns(starts)]
     return Gaps(np.hstack(columns)[1:].astype(np.float32), cue_ids(texts)[1:])
@@ -108,11 +108,6 @@ def with_components(
         vectors: of the sentences, of length 1.
         centre, components: of `principal_components`.
     """
-    if vectors.shape[1:] != centre.shape:
-        raise InputError(
-            f"tagger: reads vectors of {len(centre)} components, those of the sentences have {vectors.shape[1]}: give "
-            "the encoder that it was trained with, or train it again"
-        )
     parts = (vectors - centre) @ components
     around = [shifted(parts, by)[1:].astype(np.float32) for by in _NEIGHBOURS]
     return Gaps(np.hstack([*around, gaps.features]), gaps.cues)
@@ -174,10 +169,3 @@ def _cosines(a: Float[np.ndarray, "sentences dim"], b: Float[np.ndarray, "*rows 
     """Cosines of rows, or of rows and one vector; 0 with a zero vector."""
     norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
     return np.einsum("nd,nd->n", a, np.broadcast_to(b, a.shape)) / np.maximum(norms, _TINY)
-
-
-def _num_columns() -> int:
-    """The number of columns that are not components."""
-    two = ["", ""]
-    parts = [cohesion_columns(np.ones((2, 1))), word_columns(two), sentence_columns(two), place_columns(2)]
-    return sum(part.shape[1] for part in [*parts, paragraph_columns(np.array([True, True]))])

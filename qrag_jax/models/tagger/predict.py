@@ -1,7 +1,6 @@
 """A trained tagger as a source of points: sentences embedded in batches over documents, gaps tagged in fixed shapes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 
 import jax
 import numpy as np
@@ -16,6 +15,7 @@ from qrag_jax.types import Embed, Encoder, InputError
 
 _GAPS_AT_A_TIME = 1024
 _SENTENCES_AT_A_TIME = 20_000  # of whole documents: 30 MB of vectors
+_tag = jax.jit(tag)
 
 
 def make_tagger_points(tagger: Tagger, encoder: Encoder) -> PredictPoints:
@@ -89,12 +89,7 @@ def _tag_block(params: Mapping[str, np.ndarray], features: np.ndarray, cues: np.
     own = [np.asarray(rows[at : at + _GAPS_AT_A_TIME]) for rows in (features, cues)]
     number = len(own[0])
     full = [np.concatenate([rows, np.zeros((_GAPS_AT_A_TIME - number, rows.shape[1]), rows.dtype)]) for rows in own]
-    return np.exp(np.asarray(_compiled()(dict(params), *full)))[:number]
-
-
-@cache
-def _compiled():
-    return jax.jit(tag)
+    return np.exp(np.asarray(_tag(dict(params), *full)))[:number]
 
 
 def points_of(rows: Float[np.ndarray, "gaps classes"], threshold: float) -> list[Point]:

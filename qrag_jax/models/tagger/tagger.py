@@ -66,6 +66,10 @@ KIND = "tagger"  # in the metadata of a run
 _FORMAT = 1
 _ABOUT = "about"  # the JSON beside the arrays of a file
 _BASIS, _PARAMS = ("centre", "components", "mean", "std"), ("weights", "cues", "bias")
+_AXES = {
+    "centre": ("dim",), "components": ("dim", "components"), "mean": ("features",), "std": ("features",),
+    "weights": ("features", "classes"), "cues": ("cues", "classes"), "bias": ("classes",),
+}  # fmt: skip
 _HALF = ("components", "weights", "cues")  # kept in 16 bits in a file, or it would be twice as large
 _MAX_BYTES = 2**24
 
@@ -166,7 +170,7 @@ def _checked(arrays: Mapping[str, Any], about: Any, where: str) -> Tagger:
     """The tagger from the values of a file, which may be arbitrary."""
     if faults := _faults(arrays, about):
         raise InputError(f"damaged: {'; '.join(faults)}; copy it again, or train it again", file=where)
-    read = {name: np.asarray(arrays[name], np.float32) for name in (*_BASIS, *_PARAMS)}
+    read = {name: np.asarray(arrays[name], np.float32) for name in _AXES}
     return Tagger(
         {name: read[name] for name in _PARAMS},
         Basis(*(read[name] for name in _BASIS)),
@@ -186,30 +190,16 @@ def _faults(arrays: Mapping[str, Any], about: Any) -> list[str]:
         faults.append(f"format {about['format']}, this version reads {_FORMAT}")
     if not faults and not 0 < about["threshold"] < 1:
         faults.append(f"threshold {about['threshold']} is not in (0, 1)")
-    if missing := [name for name in (*_BASIS, *_PARAMS) if name not in arrays]:
+    if missing := [name for name in _AXES if name not in arrays]:
         return [*faults, f"{', '.join(missing)} missing"]
-    axes = {"centre": 1, "components": 2, "mean": 1}
-    if wrong := [name for name, number in axes.items() if np.ndim(arrays[name]) != number]:
-        return [*faults, *(f"{name} has {np.ndim(arrays[name])} axes and not {axes[name]}" for name in wrong)]
-    dims, features = np.shape(arrays["centre"])[:1], np.shape(arrays["mean"])[:1]
-    components = np.shape(arrays["components"])
-    shapes = {
-        "centre": dims,
-        "components": (*dims, *components[1:2]),
-        "mean": features,
-        "std": features,
-        "weights": (*features, NUM_CLASSES),
-        "cues": (NUM_CUES, NUM_CLASSES),
-        "bias": (NUM_CLASSES,),
-    }
-    faults += [
-        f"{name} is {list(np.shape(arrays[name]))} and not {list(shape)}"
-        for name, shape in shapes.items()
-        if np.shape(arrays[name]) != shape
-    ]
-    numbers = [name for name in (*_BASIS, *_PARAMS) if np.asarray(arrays[name]).dtype.kind != "f"]
-    faults += [f"{name} contains no numbers" for name in numbers]
-    if not numbers:
-        faults += [f"{name} is not finite" for name in (*_BASIS, *_PARAMS) if not np.isfinite(arrays[name]).all()]
-        faults += ["std is not positive"] if not (np.asarray(arrays["std"]) > 0).all() else []
+    sizes = {"classes": NUM_CLASSES, "cues": NUM_CUES}  # of axes; others are what the first array with one has
+    for name, axes in _AXES.items():
+        array = np.asarray(arrays[name])
+        needed = [sizes.setdefault(axis, size) for axis, size in zip(axes, array.shape, strict=False)]
+        if array.ndim != len(axes) or [*array.shape] != needed:
+            faults.append(f"{name} is {[*array.shape]} and not {needed} ({', '.join(axes)})")
+        elif array.dtype.kind != "f" or not np.isfinite(array).all():
+            faults.append(f"{name} is not finite")
+        elif name == "std" and not (array > 0).all():
+            faults.append("std is not positive")
     return faults

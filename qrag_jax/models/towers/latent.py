@@ -73,10 +73,7 @@ class LatentState(nn.Module):
 
 
 def read_state(
-    config: LatentConfig,
-    dtype: str,
-    question: Float[Array, "batch vector"],
-    chunks: Float[Array, "batch taken vector"],
+    config: LatentConfig, dtype: str, question: Float[Array, "batch vector"], chunks: Float[Array, "batch taken vector"]
 ) -> Float[Array, "batch width"]:
     """The transformer over a state, before the last layer of its tower; to be called in a compact module."""
     question_token = nn.Dense(config.width, dtype=dtype, name="question_in")(question)[:, None]

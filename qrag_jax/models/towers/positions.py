@@ -113,14 +113,6 @@ _SINE = tuple(np.float32((-1) ** k / factorial(2 * k + 1)) for k in range(5))
 _COSINE = tuple(np.float32((-1) ** k / factorial(2 * k)) for k in range(5))
 
 
-def rotate(
-    x: Float[Array, "... dim"], positions: Float[Array, "..."], num_heads: int = 1, theta: float = 1e4
-) -> Float[Array, "... dim"]:
-    """Turns every component pair of `x` by its angle at `positions`; position 0 is the identity."""
-    cos, sin = rotation_table(positions, inverse_frequencies(x.shape[-1], num_heads, theta))
-    return turn_back(x, cos, -sin)
-
-
 def turn_back(
     x: Float[Array, "... dim"], cos: Float[Array, "... pairs"], sin: Float[Array, "... pairs"]
 ) -> Float[Array, "... dim"]:

@@ -8,15 +8,15 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from qrag_jax.files.whole_file import read_json, write_json
+from qrag_jax.files.whole_file import read_json
 from qrag_jax.types import InputError
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-MAX_SHARD_BYTES = 5_000_000_000
 _SHARDS = "model-*-of-*.safetensors"
-_MAX_HEADER_BYTES = 2**23  # about 100,000 tensors
+_MAX_HEADER_BYTES = 2**23  # about 100,000 tensors; the library takes sixteen times its bytes to read a header
 _MAX_NAME = 255  # bytes
-_DTYPES = ("F32", "F16", "BF16")
+# What NumPy reads; an 8-bit float it does not.
+_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"))
 
 
 class FolderTensors(Mapping[str, np.ndarray]):
@@ -28,22 +28,21 @@ class FolderTensors(Mapping[str, np.ndarray]):
 
     def __init__(self, folder: Path) -> None:
         """Opens the files and compares them with their index."""
-        paths = _weight_files(folder)
-        self.files = sorted(set(paths.values()))
-        opened = {path: safe_open(path, "numpy") for path in self.files}
-        self._opened = {name: opened[path] for name, path in paths.items()}
+        self._paths = _weight_files(folder)
+        self.files = sorted(set(self._paths.values()))
+        self._opened = {path: safe_open(path, "numpy") for path in self.files}
 
     def __getitem__(self, name: str) -> np.ndarray:
         try:
-            return self._opened[name].get_tensor(name)
+            return self._opened[self._paths[name]].get_tensor(name)
         except (ValueError, MemoryError) as error:  # a shape that NumPy has not: 0 x 2^63
-            raise InputError(f"cannot be read from its safetensors file ({error}); copy it again", file=name) from error
+            raise InputError(f"{name}: cannot be read ({error}); copy it again", file=self._paths[name]) from error
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._opened)
+        return iter(self._paths)
 
     def __len__(self) -> int:
-        return len(self._opened)
+        return len(self._paths)
 
 
 def _weight_files(folder: Path) -> dict[str, Path]:
@@ -87,20 +86,15 @@ def _shard(folder: Path, name: str, index: Path) -> Path:
     return path
 
 
-def check_header(path: Path) -> None:
-    """Refuses a header larger than any model's: the library takes sixteen times its bytes to read it."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
+def _names_in(path: Path) -> list[str]:
+    with path.open("rb") as opened:
+        size = int.from_bytes(opened.read(8), "little")
     if size > _MAX_HEADER_BYTES:
         raise InputError(
-            f"broken safetensors file (a header of {size:,} bytes, at most {_MAX_HEADER_BYTES:,} are read); "
-            "copy it again",
+            f"broken safetensors file (a header of {size:,} bytes, at most {_MAX_HEADER_BYTES:,} are read); copy it "
+            "again",
             file=path,
         )
-
-
-def _names_in(path: Path) -> list[str]:
-    check_header(path)
     try:
         with safe_open(path, "numpy") as file:
             dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}
@@ -114,54 +108,17 @@ def _names_in(path: Path) -> list[str]:
     return list(dtypes)
 
 
-def save_tensors(folder: Path, tensors: Mapping[str, np.ndarray], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
-    """Writes `model.safetensors`, or several `model-00001-of-0000N.safetensors` with an index if one file would be
-    too large.
-
-    Weights that were there before are removed. The index comes last: a folder that was left half written has none.
-
-    Args:
-        tensors: in the order of the files.
-        max_shard_bytes: of the tensors in a file; a larger tensor gets a separate file.
-    """
-    shards = _split(tensors, max_shard_bytes)
-    count = len(shards)
-    names = [WEIGHTS] if count == 1 else [f"model-{n:05}-of-{count:05}.safetensors" for n in range(1, count + 1)]
-    beside = [folder / f".{name}.{os.getpid()}" for name in names]
+def save_tensors(folder: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes `model.safetensors`; weights that were there before, in one file or several, are removed."""
+    beside = folder / f".{WEIGHTS}.{os.getpid()}"
     try:
-        for path, shard in zip(beside, shards, strict=True):
-            write_tensors({name: tensors[name] for name in shard}, path)
-        old = {folder / INDEX, folder / WEIGHTS, *folder.glob(_SHARDS)} - {folder / name for name in names}
-        for path in sorted(old, key=lambda path: path.name != INDEX):  # it would speak of files that are no more
-            path.unlink(missing_ok=True)
-        for path, name in zip(beside, names, strict=True):
-            os.replace(path, folder / name)
-    finally:
-        for path in beside:
-            path.unlink(missing_ok=True)
-    if count > 1:
-        weight_map = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
-        total = sum(tensor.nbytes for tensor in tensors.values())
-        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        write_json(folder / INDEX, index)
-
-
-def write_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
-    """Writes one safetensors file."""
-    try:
-        save_file(dict(tensors), path, metadata={"format": "pt"})
+        save_file(dict(tensors), beside, metadata={"format": "pt"})
+        os.replace(beside, folder / WEIGHTS)
     except SafetensorError as error:
-        raise OSError(f"{path}: cannot be written ({error}): make room there, or give another place") from error
-
-
-def _split(tensors: Mapping[str, np.ndarray], max_bytes: int) -> list[list[str]]:
-    """Names of tensors by file, in their order."""
-    shards: list[list[str]] = [[]]
-    size = 0
-    for name, tensor in tensors.items():
-        if shards[-1] and size + tensor.nbytes > max_bytes:
-            shards.append([])
-            size = 0
-        shards[-1].append(name)
-        size += tensor.nbytes
-    return shards
+        raise OSError(
+            f"{folder / WEIGHTS}: cannot be written ({error}): make room there, or give another place"
+        ) from error
+    finally:
+        beside.unlink(missing_ok=True)
+    for path in (folder / INDEX, *folder.glob(_SHARDS)):  # the index first: it names the others
+        path.unlink(missing_ok=True)

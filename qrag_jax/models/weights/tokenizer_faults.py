@@ -1,16 +1,18 @@
-"""Finds a foreign `tokenizer.json` that would harm the library that runs it: panics, texts that grow without end."""
+"""Reads a foreign `tokenizer.json`; one that would harm the library that runs it (panics, endless texts) is refused."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
+from qrag_jax.files.reading import read_limited
 from qrag_jax.types import InputError
 
-MAX_TOKENIZER_BYTES = 2**28  # the largest vocabularies have an eighth of it
+_MAX_BYTES = 2**28  # the largest vocabularies have an eighth of it
 _MAX_ID = 2**24  # the largest vocabularies have a sixtieth of it
 _MAX_GROWTH = 256  # of a text, by what its parts are replaced with; real ones have below 10
 # Repetition from zero, choices, places between characters, looks around (which have a `?`), back references.
@@ -31,6 +33,38 @@ def named_faults(source: str) -> Iterator[None]:
         raise
 
 
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Reads a `tokenizer.json`."""
+    if not path.is_file():
+        raise InputError("no such tokenizer file (a tokenizer.json of the `tokenizers` library)", file=path)
+    return parse_tokenizer(read_limited(path, _MAX_BYTES), str(path))
+
+
+def parse_tokenizer(content: bytes, source: str) -> Tokenizer:
+    """Reads the content of a `tokenizer.json`; `source` names it in errors."""
+    with named_faults(source):
+        try:
+            return Tokenizer.from_buffer(content)  # `from_str` raises a bare Exception for every parse error
+        except ValueError as error:
+            raise InputError(f"not a tokenizer of the `tokenizers` library: {error}", file=source) from error
+
+
+def checked_copy(tokenizer: Tokenizer, source: str) -> Tokenizer:
+    """A copy without truncation and padding of a tokenizer that may come from anywhere."""
+    check_ids(tokenizer, source)
+    content = tokenizer.to_str()
+    check_growth(content, source)
+    return plain_copy(content)
+
+
+def plain_copy(content: str) -> Tokenizer:
+    """The tokenizer of the content of a `tokenizer.json`, without truncation and padding."""
+    tokenizer = Tokenizer.from_str(content)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
 def check_ids(tokenizer: Tokenizer, source: str) -> None:
     """Refuses an id beyond any vocabulary: to write a tokenizer down the library counts up to it, for minutes."""
     ids = tokenizer.get_vocab(with_added_tokens=True)
@@ -39,6 +73,15 @@ def check_ids(tokenizer: Tokenizer, source: str) -> None:
         raise InputError(
             f"token {token!r:.80} has id {ids[token]}, at most {_MAX_ID:,} is read; do not trust this model",
             file=source,
+        )
+
+
+def check_vocab(num_ids: int, vocab_size: int, path: Path) -> None:
+    """Refuses the tokenizer of another model. Fewer ids are usual: tables are padded to round sizes."""
+    if num_ids > vocab_size:
+        raise InputError(
+            f"{num_ids} ids, but the model has vocab_size {vocab_size}; the tokenizer belongs to another model",
+            file=path,
         )
 
 

@@ -129,7 +129,6 @@ def reference(template, messages):
 def test_chatml_by_hand():
     expected = "<|im_start|>user\nHi!<|im_end|>\n<|im_start|>assistant\n"
     assert render_chat(CHATML, [Message("user", "Hi!")], SPECIAL) == expected
-    assert render_chat(CHATML, [Message("user", "Hi!")], SPECIAL, add_generation_prompt=False) == expected[:-22]
 
 
 def test_a_default_system_message_gives_way_to_one_of_ours():
@@ -275,8 +274,8 @@ def grown(start, step, after="", before=""):
 
 NESTED = grown("1", "namespace(a=ns.x, b=ns.x)")
 BOMBS = {
-    "endless text": "{{ 'a' * 10**9 }}",
-    "endless text, turned round": "{{ 10**9 * 'a' }}",
+    "endless text": "{{ 'a' * 1000000000 }}",
+    "endless text, turned round": "{{ 1000000000 * 'a' }}",
     "text that doubles": grown("'ab'", 'ns.x + ns.x'),
     "text that doubles by ~": grown("'ab'", 'ns.x ~ ns.x'),
     "text that doubles by format": grown("'ab'", "'%s%s' % (ns.x, ns.x)"),
@@ -288,13 +287,13 @@ BOMBS = {
     "dicts in dicts": grown('1', "{'a': ns.x, 'b': ns.x}", '{{ ns.x }}'),
     "dicts by keyword": grown('1', 'dict(a=ns.x, b=ns.x)', '{{ ns.x|string }}'),
     "lists that double": grown('[1]', 'ns.x + ns.x'),
-    "long range": "{% for i in range(10**12) %}{% endfor %}",
-    "long range with text": "{% for i in range(10**12) %}some text{% endfor %}",
-    "long range as list": "{{ range(10**12)|list }}",
-    "long range joined": "{{ range(10**12)|join }}",
-    "long range sorted": "{{ range(10**12)|sort }}",
-    "long range searched": "{{ range(10**12)|map('string')|list }}",
-    "long range unpacked": "{{ dict(*range(10**12)) }}",
+    "long range": "{% for i in range(1000000000000) %}{% endfor %}",
+    "long range with text": "{% for i in range(1000000000000) %}some text{% endfor %}",
+    "long range as list": "{{ range(1000000000000)|list }}",
+    "long range joined": "{{ range(1000000000000)|join }}",
+    "long range sorted": "{{ range(1000000000000)|sort }}",
+    "long range searched": "{{ range(1000000000000)|map('string')|list }}",
+    "long range unpacked": "{{ dict(*range(1000000000000)) }}",
     "loops in loops": "{% for a in range(9999) %}" * 3 + "{% endfor %}" * 3,
     "a loop of conditions": "{% for a in range(99999) %}{% if a is none and a > 3 %}{% endif %}{% endfor %}" * 9,
     "macro that calls itself": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
@@ -308,29 +307,29 @@ BOMBS = {
     "wide format of an argument": "{{ '%*d' % (1000000000, 1) }}",
     "wide format filter": "{{ '%1000000000d'|format(1) }}",
     "wide format method": "{{ '{:>1000000000}'.format(1) }}",
-    "padding method": "{{ 'a'.ljust(10**9) }}",
-    "zeros": "{{ 'a'.zfill(10**9) }}",
-    "tabs": "{{ '\\t'.expandtabs(10**9) }}",
-    "padding filter": "{{ 'a'|center(10**9) }}",
-    "indentation": "{{ 'a\\nb'|indent(10**9) }}",
+    "padding method": "{{ 'a'.ljust(1000000000) }}",
+    "zeros": "{{ 'a'.zfill(1000000000) }}",
+    "tabs": "{{ '\\t'.expandtabs(1000000000) }}",
+    "padding filter": "{{ 'a'|center(1000000000) }}",
+    "indentation": "{{ 'a\\nb'|indent(1000000000) }}",
+    "indentation below zero": "{{ 'a'|indent(-1000000000) }}{{ 'a' * 1000000000 }}",
     "indentation by text": "{{ 'a\\nb'|indent('x' * 100000) }}",
-    "indented JSON": "{{ [[1]]|tojson(indent=10**9) }}",
-    "batches": "{{ [1]|batch(10**9, 'x')|list }}",
-    "slices": "{{ [1]|slice(10**9)|list }}",
-    "separated JSON": "{{ [1, 2]|tojson(separators=('a' * 100, ':')) }}",
-    "rounding": "{{ 5|round(-(10**9)) }}",
+    "indented JSON": "{{ [[1]]|tojson(indent=1000000000) }}",
+    "batches": "{{ [1]|batch(1000000000, 'x')|list }}",
+    "slices": "{{ [1]|slice(1000000000)|list }}",
+    "separated JSON": "{{ [1, 2]|tojson(separators=('a' * 100000, ':')) }}",
+    "rounding": "{{ 5|round(-1000000000) }}",
     "format by test": "{{ '%1000000000d' is odd }}",
     "format by division": "{{ '%1000000000d' is divisibleby(3) }}",
-    "searched range": "{{ 'a' in range(10**12) }}",
-    "searched range by test": "{{ 'a' is in range(10**12) }}",
-    "lists compared": "{{ range(60000)|select('in', range(60000)|list)|list }}",
+    "searched range": "{{ 'a' in range(1000000000000) }}",
+    "searched range by test": "{{ 'a' is in range(1000000000000) }}",
     "slow search": "{{ ('a' * 300000).rfind('b' + 'a' * 100000) }}",
     "slow split": "{{ ('a' * 300000).rsplit('b' + 'a' * 100000) }}",
     "slow strip": "{{ ('b' * 300000).strip('a' * 100000 + 'b') }}",
     "slow trim": "{{ ('b' * 300000)|trim('a' * 100000 + 'b') }}",
     "namespaces in namespaces": NESTED + "{{ '%s' % [ns.x] }}" * 20 + "{{ ns }}",
     "namespaces in upper case": NESTED + "{{ [ns.x]|upper }}" * 20 + "{{ ns }}",
-    "filler text": "{{ lipsum(n=10**9) }}",
+    "filler text": "{{ lipsum(n=1000000000) }}",
     "deep brackets": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
     "deep lists": "{{ " + "[" * 5000 + "]" * 5000 + " }}",
     "long sum": "{{ " + "1+" * 20000 + "1 }}",
@@ -340,37 +339,22 @@ BOMBS = {
     "long template": "x" * 70_000,
 }  # fmt: skip
 
-
-LAZY = "{% set ns = namespace(x=range(90000)) %}{% for i in range(200) %}{% set ns.x = ns.x|STEP %}{% endfor %}"
-BOMBS |= {
-    f"{step} that is asked {after}": LAZY.replace("STEP", step) + after
-    for step in ("map('default', 1)", "map(attribute='real')", "select('integer')", "reject('none')")
-    for after in (
-        "{{ ns.x|max }}",
-        "{{ ns.x|list|length }}",
-        "{{ -1 in ns.x }}",
-        "{% for i in ns.x if i < 0 %}{% endfor %}",
-    )
-}
-BOMBS["loops whose condition is never true"] = "{% for a in range(99999) if a is none %}{% endfor %}" * 300
 BUDGET = "chat template: it does or writes more than a chat template needs: refused"
 # What is refused before it would cost anything.
 OTHER_REASONS = {
-    "a range of more than 100000": {
+    "Range too big": {
         "long range", "long range with text", "long range as list", "long range joined", "long range sorted",
         "long range searched", "long range unpacked", "searched range", "searched range by test",
     },
     "maximum recursion depth exceeded": {
         "macro that calls itself", "recursive loop", "deep brackets", "deep lists", "long sum", "deep conditions",
     },
-    "a whole number of more than 1024 bits": {"power", "power of large", "product of large"},
-    "OverflowError": {"float power"},
-    "a format other than %s and %d": {"wide format", "wide format of an argument"},
+    "no template needs a power": {"power", "power of large", "float power"},
+    "a format other than %s and %d": {
+        "wide format", "wide format of an argument", "format by test", "format by division",
+    },
     "is not safely callable": {"wide format method", "padding method", "zeros", "tabs"},
     "No filter named": {"wide format filter", "padding filter", "batches", "slices", "rounding"},
-    "an indentation of more than 64 characters": {"indentation"},
-    "JSON with": {"indented JSON", "separated JSON"},
-    "division of a str": {"format by test", "format by division"},
     "a _Namespace is not a string": {"namespaces in namespaces", "namespaces in upper case"},
     "'lipsum' is undefined": {"filler text"},
     "too many statically nested blocks": {"deep loops"},

@@ -1,6 +1,7 @@
-"""Answers under grammars: always in them, the same where they would be anyway, in batches of any mixture."""
+"""Answers under grammars: always in them, the same where they would be anyway, in batches."""
 
 import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,6 @@ GRAMMARS = [
     Choice(("yes", "no", "né€")),
     Regex("([1-9], [a-c]\n){1,3}"),
     JsonSchema.of(PLAN),
-    None,
     Regex("[^a]*"),
 ]
 DRAWN = Sampling(max_tokens=24, temperature=1.5, seed=5)
@@ -45,7 +45,7 @@ def decoder(talker):
 
 
 def is_in(grammar, text):
-    return grammar is None or compile_grammar(grammar).fault(text) is None
+    return compile_grammar(grammar).fault(text) is None
 
 
 @pytest.mark.parametrize(
@@ -77,17 +77,18 @@ def test_who_does_not_obey_is_made_to():
 @pytest.mark.parametrize(
     "sampling", slow_but([DRAWN], [DRAWN, Sampling(max_tokens=24), Sampling(24, 3.0, 40, 0.9, seed=2)]), ids=str
 )
-def test_rows_of_different_grammars_and_none_share_a_batch(talker, decoder, sampling):
-    grammars = [*GRAMMARS, *GRAMMARS[::-1]]
-    answers = decoder.generate_ids(PROMPTS, sampling, grammars=grammars)
-    for grammar, answer in zip(grammars, answers, strict=True):
-        assert is_in(grammar, answer.text), (grammar, answer)
-        assert END not in answer.text and not {256, 257} & set(answer.ids)
-    assert {answer.finish_reason for answer in answers} == {"stop", "length"}
-    free = decoder.generate_ids(PROMPTS, sampling)
-    assert [answers[place].ids for place in (3, 6)] == [free[place].ids for place in (3, 6)]
-    alone = [decoder.generate_ids([PROMPTS[n]], sampling, grammars=[grammars[n]])[0].ids for n in (0, 2, 8)]
-    assert alone == [answers[n].ids for n in (0, 2, 8)]
+def test_all_rows_of_a_batch_are_held(decoder, sampling):
+    reasons = set()
+    for grammar in GRAMMARS:
+        held = replace(sampling, grammar=grammar)
+        answers = decoder.generate_ids(PROMPTS, held)
+        for answer in answers:
+            assert is_in(grammar, answer.text), (grammar, answer)
+            assert END not in answer.text and not {256, 257} & set(answer.ids)
+        reasons |= {answer.finish_reason for answer in answers}
+        alone = [decoder.generate_ids([PROMPTS[n]], held)[0].ids for n in (0, 2, 8)]
+        assert alone == [answers[n].ids for n in (0, 2, 8)]
+    assert reasons == {"stop", "length"}
 
 
 def test_log_probabilities_are_those_of_the_model(talker, decoder):
@@ -138,11 +139,11 @@ def test_another_grammar_compiles_nothing_and_builds_once(talker, monkeypatch):
     monkeypatch.setattr(constraint, "token_automaton", lambda *args: built.append(1) or original(*args))
     decoder = make_decoder(talker, batch_size=2)
     sampling = Sampling(max_tokens=8)
-    decoder.generate_ids(PROMPTS[:2], sampling, grammars=[Choice(("a",)), None])
-    compiled = decoder._steps.write._cache_size()
+    decoder.generate_ids(PROMPTS[:2], replace(sampling, grammar=Choice(("a",))))
+    compiled = decoder._write._cache_size()
     for grammar in (Choice(("b",)), Regex("[ab]{3}"), Choice(("a",)), Choice(("b",))):
-        decoder.generate_ids(PROMPTS[:2], sampling, grammars=[grammar, None])
-    assert decoder._steps.write._cache_size() == compiled
+        decoder.generate_ids(PROMPTS[:2], replace(sampling, grammar=grammar))
+    assert decoder._write._cache_size() == compiled
     assert len(built) == 3
 
 
@@ -150,20 +151,8 @@ def test_another_grammar_compiles_nothing_and_builds_once(talker, monkeypatch):
 def test_a_bad_grammar_is_refused_before_any_token(decoder, grammar):
     told = {}
     with pytest.raises(UsageError, match="^grammar: "):
-        decoder.generate_ids(PROMPTS[:3], DRAWN, told.__setitem__, grammars=[None, None, grammar])
+        decoder.generate_ids(PROMPTS[:3], replace(DRAWN, grammar=grammar), told.__setitem__)
     assert told == {}
-    with pytest.raises(UsageError, match="grammars: 1 for 3 prompts"):
-        decoder.generate_ids(PROMPTS[:3], DRAWN, grammars=[None])
-
-
-def test_grammars_that_are_too_large_together_are_refused(decoder, monkeypatch):
-    monkeypatch.setattr(constraint, "MAX_JOINED_CELLS", 256 * 256)
-    assert decoder.automata.joined([Choice(("w",)), Choice(("v",))]) is not None
-    many = [Regex(f"{letter}{{200}}") for letter in "ab"]
-    with pytest.raises(UsageError, match="2 grammars of one call have 512 states and 256 kinds of 258 tokens together"):
-        decoder.automata.joined(many)
-    with pytest.raises(UsageError, match=r"1 grammars .* 256 kinds of 40,000 tokens"):  # each has a row of them
-        constraint._join([decoder.automata.of(Choice(("w",)))], 40_000)
 
 
 def test_marks_have_no_spelling():

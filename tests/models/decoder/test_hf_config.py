@@ -77,16 +77,13 @@ def test_biases(bias):
     ("rope", "scaling"),
     [
         ({"type": "linear", "factor": 2}, RopeScaling("linear", 2.0)),
-        # As in transformers: the whole window is what counts here, whatever the file says.
-        (
-            {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 9},
-            RopeScaling("dynamic", 2.0, 32768),
-        ),
+        # As in transformers: it stretches only what is longer than the window, whatever the file says.
+        ({"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 9}, RopeScaling()),
         ({"rope_type": "yarn", "factor": 4.0}, RopeScaling("yarn", 4.0, 32768)),
         (
             {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 16, "mscale": 0.7,
-             "mscale_all_dim": 1.0, "truncate": False},
-            RopeScaling("yarn", 4.0, 64, beta_fast=16.0, mscale=0.7, mscale_all_dim=1.0, truncate=False),
+             "attention_factor": 0.5, "truncate": False},
+            RopeScaling("yarn", 4.0, 64, beta_fast=16.0, attention_factor=0.5, truncate=False),
         ),
     ],
 )  # fmt: skip
@@ -125,6 +122,7 @@ def test_windows_that_are_not_in_use():
         ({"model_type": ["llama"]}, "model_type is .'llama'., only"),
         ({"rope_scaling": {"type": ["linear"]}}, "rope_type is .'linear'., only"),
         ({"rope_scaling": ["linear"]}, "rope_scaling is .'linear'., an object"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2, "mscale": 1.0, "mscale_all_dim": 0.5}}, "DeepSeek's form, are"),
         ({"rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": -1}}, "embeddings is -1"),
         ({"rope_theta": 10**400}, "rope_theta is 1000.*, a positive number"),
         ({"rope_theta": None}, "rope_theta is None, a positive number"),
@@ -152,10 +150,7 @@ def test_what_is_not_computed_is_refused(changes, message):
 def test_written_and_read_back(tmp_path, family, kind):
     config = decoder_config(family, rope_theta=5e5)
     if kind is not None:
-        scaling = SCALINGS[kind]
-        if kind == "dynamic":
-            scaling = replace(scaling, original_max_positions=config.max_positions)
-        config = replace(config, rope_scaling=scaling)
+        config = replace(config, rope_scaling=SCALINGS[kind])
     (tmp_path / "config.json").write_text(json.dumps(hf_decoder_config(config)))
     assert read_decoder_config(tmp_path) == config
 
@@ -166,7 +161,6 @@ def test_written_and_read_back(tmp_path, family, kind):
         (decoder_config("llama", qkv_bias=True), "llama: transformers has none with output_bias False"),
         (decoder_config("qwen2", qkv_bias=False, mlp_bias=True), "qwen2: .* none with qkv_bias False, mlp_bias True"),
         (decoder_config("qwen3", qk_norm=False), "qwen3: transformers has none with qk_norm False"),
-        (decoder_config(rope_scaling=SCALINGS["dynamic"]), "takes max_position_embeddings 32 .* which is 8 here"),
     ],
 )
 def test_what_transformers_does_not_have_is_not_written(config, message):

@@ -5,8 +5,7 @@ import pytest
 from support.decoders import FAMILIES, decoder_config, random_decoder_params
 from support.talkers import tiny_talker
 
-from qrag_jax.models.decoder.memory import check_memory, num_parameters
-from qrag_jax.models.decoder.weights import load_decoder, save_decoder
+from qrag_jax.models.decoder.weights import check_memory, load_decoder, num_parameters, save_decoder
 from qrag_jax.models.weights.machine import available_bytes
 from qrag_jax.types import UsageError
 
@@ -58,7 +57,7 @@ def test_a_group_that_is_full_leaves_nothing(tmp_path):
 
 @pytest.fixture
 def has(monkeypatch):
-    return lambda number: monkeypatch.setattr("qrag_jax.models.decoder.memory.available_bytes", lambda: number)
+    return lambda number: monkeypatch.setattr("qrag_jax.models.decoder.weights.available_bytes", lambda: number)
 
 
 def test_what_does_not_fit_is_refused_with_what_would(has):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qrag_jax.models.decoder.scheduling import find_stop, padded_size, prompt_hash
+from qrag_jax.models.decoder.generation import find_stop, padded_size, prompt_hash
 
 
 def test_few_sizes_hold_every_length():

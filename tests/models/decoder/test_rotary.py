@@ -13,8 +13,8 @@ from qrag_jax.types import InputError
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 
 
-def frequencies_of(scaling, length=None, **changes):
-    return inverse_frequencies(decoder_config(rope_scaling=scaling, **changes), length)
+def frequencies_of(scaling, **changes):
+    return inverse_frequencies(decoder_config(rope_scaling=scaling, **changes))
 
 
 def test_frequencies_by_hand():
@@ -23,15 +23,6 @@ def test_frequencies_by_hand():
     assert factor == 1 and found.dtype == np.float32
     found, _ = frequencies_of(RopeScaling("linear", 4.0), head_dim=4, rope_theta=100.0)
     np.testing.assert_allclose(found, [0.25, 0.025], rtol=1e-7)
-
-
-@pytest.mark.parametrize(("length", "second"), [(3, 1 / 10), (8, 1 / 10), (16, 1 / 30), (None, 1 / 30)])
-def test_dynamic_by_hand(length, second):
-    """16 tokens are twice the original 8: the base grows by (2 * 2 - 1) ** (4 / 2) = 9."""
-    scaling = RopeScaling("dynamic", 2.0, original_max_positions=8)
-    found, factor = frequencies_of(scaling, length, head_dim=4, rope_theta=100.0, max_positions=16)
-    np.testing.assert_allclose(found, [1, second], rtol=1e-7)
-    assert factor == 1
 
 
 def test_llama3_pair_by_pair():
@@ -75,9 +66,8 @@ def test_yarn_by_hand():
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"attention_factor": 0.7, "mscale": 1.0, "mscale_all_dim": 2.0}, 0.7),
-        ({"mscale": 1.0, "mscale_all_dim": 2.0}, (0.1 * math.log(4) + 1) / (0.2 * math.log(4) + 1)),
-        ({"mscale": 1.0}, 0.1 * math.log(4) + 1),
+        ({"attention_factor": 0.7}, 0.7),
+        ({}, 0.1 * math.log(4) + 1),
     ],
 )
 def test_attention_factor_of_yarn(options, expected):
@@ -101,7 +91,6 @@ def test_a_ramp_without_width_is_a_step():
 @pytest.mark.parametrize(
     ("scaling", "changes", "message"),
     [
-        (SCALINGS["dynamic"], {"head_dim": 2}, "rope scaling dynamic: head_dim 2 has no exponent"),
         (SCALINGS["yarn"], {"rope_theta": 1.0}, "rope scaling yarn: rope_theta 1.0 must be above 1"),
         (RopeScaling("yarn", 2.0, 8, beta_slow=0.0), {}, "beta_fast 32.0 and beta_slow 0.0 above 0"),
     ],

@@ -2,7 +2,7 @@ import importlib.metadata
 import importlib.util
 from types import SimpleNamespace
 
-import huggingface_hub
+import huggingface_hub.constants
 import pytest
 
 from qrag_jax.models.decoder.sources import (

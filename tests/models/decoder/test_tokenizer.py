@@ -145,7 +145,7 @@ def test_broken_files_are_named(folder):
     with pytest.raises(InputError, match="chat_template.jinja: not UTF-8"):
         DecoderTokenizer.from_folder(folder)
     (folder / "tokenizer.json").write_text("{")
-    with pytest.raises(InputError, match="tokenizer.json: not a tokenizer.json of the `tokenizers` library"):
+    with pytest.raises(InputError, match="tokenizer.json: not a tokenizer of the `tokenizers` library"):
         DecoderTokenizer.from_folder(folder)
     (folder / "tokenizer.json").unlink()
     with pytest.raises(InputError, match="tokenizer.json: no such tokenizer file"):

@@ -34,8 +34,6 @@ def test_vocabulary_by_hand():
 def test_vocabulary_is_cut_from_the_rare_end():
     tokenizer = train_word_level(["the a b", "The a b c", "the"], vocab_size=6)
     assert tokenizer.ids(["the a b c"])[0].tolist() == [4, 5, 1, 1]
-    tokenizer = train_word_level(["the a b", "The a b c", "the"], min_count=3)
-    assert tokenizer.ids(["the a b c"])[0].tolist() == [4, 1, 1, 1]
 
 
 def test_training_is_deterministic_and_reads_any_iterable():
@@ -93,9 +91,9 @@ def test_minilm_file_does_not_cut_at_128():
 
 
 def test_too_long_text_is_refused_when_strict(tokenizer):
-    message = r"question 'Mary went to the hall\. Mary.*\.\.\.' has 242 tokens .* the window has 16"
+    message = r"text 'Mary went to the hall\. Mary.*\.\.\.' has 242 tokens .* the window has 16"
     with pytest.raises(InputError, match=message):
-        tokenizer.encode(["the", LONG], window=16, strict=True, name="question")
+        tokenizer.encode(["the", LONG], window=16, strict=True)
     assert tokenizer.encode(["the", LONG], window=242, strict=True).num_cut == 0
 
 
@@ -139,7 +137,7 @@ def test_mpnet_uses_its_own_special_tokens_although_bert_s_are_there():
     assert tokenizer.special_tokens == {
         "pad_token": "<pad>", "unk_token": "[UNK]", "cls_token": "<s>", "sep_token": "</s>",
     }  # fmt: skip
-    again = TextTokenizer.from_json(tokenizer.to_json())
+    again = TextTokenizer(Tokenizer.from_str(tokenizer.to_json()))
     assert again.special_tokens == tokenizer.special_tokens
 
 
@@ -166,7 +164,7 @@ def test_offsets_are_in_order_and_inside_the_text(tokenizer, text):
 
 
 def test_round_trip_through_json(tokenizer):
-    again = TextTokenizer.from_json(tokenizer.to_json())
+    again = TextTokenizer(Tokenizer.from_str(tokenizer.to_json()))
     assert again.to_json() == tokenizer.to_json()
     assert again.ids([LONG])[0].tolist() == tokenizer.ids([LONG])[0].tolist()
 
@@ -178,7 +176,7 @@ def test_wrong_files_are_refused(tokenizer, tmp_path):
     with pytest.raises(InputError, match=r"tokenizer\.json: not a tokenizer of the `tokenizers` library"):
         TextTokenizer.from_file(tmp_path / "tokenizer.json")
     with pytest.raises(InputError, match=r"the vocabulary has no \[PAD\]; tokenizers with \[PAD\], .* or <pad>"):
-        TextTokenizer.from_json(tokenizer.to_json().replace("[PAD]", "<none>"))
+        TextTokenizer(Tokenizer.from_str(tokenizer.to_json().replace("[PAD]", "<none>")))
 
 
 def test_wrong_texts_are_refused(tokenizer):

@@ -127,7 +127,6 @@ HOSTILE = {
     "'x': 128 bytes at offset 9223372036854775808": raw(tensors=[entry(offset=HUGE)]),
     "'x': 128 bytes at offset 4 of the data": raw(tensors=[entry(offset=4)]),
     "'x' occurs twice": raw(tensors=[entry(), entry(offset=128)]),
-    "'x' and 'y' share bytes": raw(tensors=[entry(), entry("y", offset=96)]),
 }
 
 

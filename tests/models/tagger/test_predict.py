@@ -89,9 +89,9 @@ def test_blocks_of_gaps_give_what_one_block_gives(tagger, monkeypatch):
 def test_nothing_compiles_for_another_document(tagger):
     find = tagged_points(tagger, hashed_vectors)
     find(TEXTS[:1])
-    before = tagging._compiled()._cache_size()
+    before = tagging._tag._cache_size()
     find([headed_document(99, num_sections=9).text])
-    assert tagging._compiled()._cache_size() == before
+    assert tagging._tag._cache_size() == before
 
 
 def test_texts_without_a_gap_have_no_point(tagger):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import networks
 
 from qrag_jax.models.towers import positions as towers
 from qrag_jax.models.towers.positions import inverse_frequencies
@@ -13,7 +14,7 @@ from qrag_jax.models.towers.positions import inverse_frequencies
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 cos_sin = jax.jit(towers.cos_sin)
 rotation_table = jax.jit(towers.rotation_table, static_argnames="small_angles")
-rotate = jax.jit(towers.rotate, static_argnames=("num_heads", "theta"))
+rotate = jax.jit(networks.rotate, static_argnames=("num_heads", "theta"))
 rotary_scores = jax.jit(towers.rotary_scores, static_argnames="num_heads")
 
 
