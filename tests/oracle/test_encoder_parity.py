@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qrag_jax.models.encoder import hf_config
 from qrag_jax.models.encoder.table import weight_table
 from qrag_jax.models.encoder.text_encoder import (
     Encoder,
@@ -179,13 +178,3 @@ def test_every_distance_falls_in_the_bucket_of_mpnet():
     place = torch.arange(600)
     expected = MPNetEncoder.relative_position_bucket(place[None, :] - place[:, None])
     np.testing.assert_array_equal(relative_buckets(600), expected.numpy())
-
-
-@pytest.mark.parametrize("family", hf_config._CLASSES)
-def test_defaults_are_those_of_transformers(family):
-    import transformers
-
-    theirs = getattr(transformers, f"{hf_config._CLASSES[family]}Config")()
-    ours = {**hf_config._DEFAULTS, "vocab_size": hf_config._DEFAULT_VOCAB_SIZES[family]}
-    unread = {"bert": "pad_token_id", "mpnet": hf_config._TYPES}.get(family)
-    assert all(getattr(theirs, name) == value for name, value in ours.items() if name != unread)

@@ -1,5 +1,7 @@
 """`config.json`, pooling and window files of a Hugging Face or sentence-transformers folder, read and written."""
 
+import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -22,12 +24,6 @@ _SIZES = {
 _POSITIONS, _TYPES, _BUCKETS = "max_position_embeddings", "type_vocab_size", "relative_attention_num_buckets"
 _BOUNDED = {**_SIZES, _POSITIONS: "max_positions", _TYPES: "type_vocab_size", "pad_token_id": "padding_id"}
 _READ = ("model_type", *_BOUNDED, _BUCKETS, "layer_norm_eps", "hidden_act")
-# What transformers takes for a field that a file leaves out.
-_DEFAULTS = {
-    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072, _POSITIONS: 512,
-    _TYPES: 2, "pad_token_id": 1, "layer_norm_eps": 1e-12, "hidden_act": "gelu",
-}  # fmt: skip
-_DEFAULT_VOCAB_SIZES = {"bert": 30522, "roberta": 50265, "xlm-roberta": 30522, "mpnet": 30527}
 _CLASSES = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "mpnet": "MPNet"}
 _ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 _POOLING_FLAGS: dict[str, Pooling] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
@@ -51,7 +47,10 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
     if problems:
         raise InputError(f"{path}: " + "; ".join(problems))
     family = values["model_type"]
-    values = {**_DEFAULTS, "vocab_size": _DEFAULT_VOCAB_SIZES[family], **values}
+    # Of the fields that are read alone: others make it fail, or work without end (`num_labels`).
+    values = read_fields(values)
+    if not _is_complete(values):
+        values = _with_defaults(values, path)
     padding_id = values["pad_token_id"] if family in ("roberta", "xlm-roberta") else 1
     # RoBERTa and MPNet leave the rows up to the padding id unused.
     unused = 0 if family == "bert" else padding_id + 1
@@ -78,6 +77,39 @@ def read_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in _READ if name in values}
 
 
+def _is_complete(values: Mapping[str, Any]) -> bool:
+    """True if a file sets all values, each of the type that transformers expects."""
+    needed = {*_READ} - ({_TYPES} if values["model_type"] == "mpnet" else {_BUCKETS})
+    of_types = type(values.get("layer_norm_eps")) is float and type(values.get("hidden_act")) is str
+    return needed <= {*values} and of_types and type(values["pad_token_id"]) is int
+
+
+def _with_defaults(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    from huggingface_hub.errors import StrictDataclassError
+
+    try:
+        return _transformers_config(values).to_dict()
+    except StrictDataclassError as error:
+        raise InputError(f"transformers refuses it: {' '.join(str(error).split())}", file=path) from error
+
+
+def _transformers_config(values: Mapping[str, Any]) -> Any:
+    """The config class of transformers: it knows the defaults of every field that a file leaves out."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        return "PyTorch was not found" not in record.getMessage()
+
+    # Imported here, and only where a default is needed: it costs nearly a second, half of what a question to an index
+    # takes. It says on import that torch is absent, which is as it should be.
+    logger = logging.getLogger("transformers")
+    logger.addFilter(keep)
+    import transformers
+
+    config = getattr(transformers, f"{_CLASSES[values['model_type']]}Config")
+    logger.removeFilter(keep)
+    return config.from_dict(dict(values))
+
+
 def _problems(values: Mapping[str, Any]) -> list[str]:
     problems = []
     family = values.get("model_type")
@@ -93,9 +125,6 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
         problems.append(f"pad_token_id is {padding_id!r}, an id is needed: positions count from it")
     if family == "mpnet" and values.get(_BUCKETS, NUM_BUCKETS) != NUM_BUCKETS:
         problems.append(f"{_BUCKETS} is {values[_BUCKETS]!r}, only {NUM_BUCKETS} is read")
-    eps = values.get("layer_norm_eps", 1.0)
-    if type(eps) not in (int, float) or not 0 < eps < 1e30:
-        problems.append(f"layer_norm_eps is {eps!r}, a positive number is needed")
     if str(values.get("hidden_act", "gelu")) not in _ACTIVATIONS:
         problems.append(f"hidden_act is {values['hidden_act']!r}, choose one of {', '.join(_ACTIVATIONS)}")
     if values.get("position_embedding_type", "absolute") != "absolute":
@@ -172,8 +201,8 @@ def read_max_seq_length(folder: Path) -> int | None:
 
 
 def hf_config(config: EncoderConfig, tokenizer: TextTokenizer) -> dict[str, Any]:
-    """The `config.json` of an encoder, in names that transformers reads; dropout is 0."""
-    values: dict[str, Any] = {
+    """The `config.json` of an encoder, as transformers writes it; dropout is 0."""
+    values = {
         "architectures": [f"{_CLASSES[config.family]}Model"],
         "model_type": config.family,
         **{theirs: getattr(config, ours) for theirs, ours in _SIZES.items()},
@@ -191,7 +220,7 @@ def hf_config(config: EncoderConfig, tokenizer: TextTokenizer) -> dict[str, Any]
         values[_TYPES] = config.type_vocab_size
     if config.family != "bert":
         values |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
-    return values
+    return json.loads(_transformers_config(values).to_json_string())
 
 
 def pooling_config(config: EncoderConfig) -> dict[str, Any]:
