@@ -17,6 +17,9 @@ FAST_MALLOC = GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glib
 TEST_ENV = HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu PYTHONDONTWRITEBYTECODE=
 # Two at a time; whoever is done takes tests from the other.
 PYTEST = -m pytest -n 2 --dist worksteal
+# Files with such tests; to collect all files takes each process 25 CPU seconds.
+SLOW = tests/trust $(shell grep -rlE 'mark\.slow|slow_but' tests --include='test_*.py')
+ORACLE = tests/oracle $(shell grep -rl 'mark\.oracle' tests --include='test_*.py' --exclude-dir=oracle)
 
 .PHONY: help demo test test-slow test-all trust oracle lint words format clean
 .DELETE_ON_ERROR:
@@ -39,7 +42,7 @@ test: .venv/.ready
 	$(TEST_ENV) .venv/bin/python $(PYTEST) $(ARGS)
 
 test-slow: .venv/.ready
-	$(TEST_ENV) .venv/bin/python $(PYTEST) -m "slow and not oracle" $(ARGS)
+	$(TEST_ENV) .venv/bin/python $(PYTEST) -m "slow and not oracle" $(or $(ARGS),$(SLOW))
 
 test-all: .venv/.ready
 	$(TEST_ENV) .venv/bin/python $(PYTEST) -m "not oracle" --hypothesis-profile=full $(ARGS)
@@ -53,7 +56,7 @@ trust: .venv/.ready
 
 # Its tolerances are the tight ones: it compiles as users do.
 oracle: .venv-oracle/.ready
-	$(TEST_ENV) QRAG_FAST_COMPILE=0 .venv-oracle/bin/python $(PYTEST) -m oracle $(ARGS)
+	$(TEST_ENV) QRAG_FAST_COMPILE=0 .venv-oracle/bin/python $(PYTEST) -m oracle $(or $(ARGS),$(ORACLE))
 
 lint: words
 	.venv/bin/ruff check .

@@ -1,6 +1,5 @@
 """The model in process as a `TextGenerator`: errors of one prompt, counts, log-probabilities; SmolLM2 where it is."""
 
-import numpy as np
 import pytest
 from support.talkers import CHATML, END, parrot, tiny_talker
 from support.tiers import HAS_SMOLLM2
@@ -230,9 +229,5 @@ def test_smollm2_answers():
     generator = LocalGenerator(engine="jax", batch_size=4)
     questions = ["What is the capital of France?", "What is 2 + 2?", "Name a colour of the sky."]
     prompts = [(Message("user", question),) for question in questions]
-    sampling = Sampling(max_tokens=16, logprobs=True)
-    together = generator.generate(prompts, sampling=sampling)
-    assert "Paris" in together[0].text and "4" in together[1].text
-    (alone,) = generator.generate(prompts[:1], sampling=sampling)
-    assert alone.text == together[0].text
-    np.testing.assert_allclose(alone.logprobs, together[0].logprobs, atol=1e-3)
+    answers = generator.generate(prompts, sampling=Sampling(max_tokens=16))
+    assert "Paris" in answers[0].text and "4" in answers[1].text

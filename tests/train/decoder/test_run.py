@@ -209,9 +209,7 @@ def test_phases_of_imitation_have_one_width(tiny):
 
 def test_a_hint_without_room_is_refused(tiny):
     job = prepare(tiny("rollout.hint_tokens=1"))
-    with pytest.raises(
-        InputError, match="training record 3: its prompt with the hint .* raise rollout.hint_tokens"
-    ):
+    with pytest.raises(InputError, match="training record 3: its prompt with the hint .* raise rollout.hint_tokens"):
         job.updates.actor.roll((job.trained, job.updates.others), [3], 0, HINTED, ["This is a question . " * 4])
 
 
