@@ -54,7 +54,10 @@ def gguf_decoder_config(file: GGUFFile) -> DecoderConfig:
     """The config of the decoder in a GGUF file."""
     name = file.metadata.get("general.architecture")
     if not isinstance(name, str) or name not in _FAMILIES:
-        raise InputError(f"{file.path}: general.architecture is {name!r}, only {', '.join(_FAMILIES)} are read")
+        known = ", ".join(_FAMILIES)
+        raise InputError(
+            f"{file.path}: general.architecture is {name!r}, only {known} are read; the engine llamacpp reads more"
+        )
     fields = _Fields(file, name)
     if fields.get("attention.causal") not in (None, True):
         raise fields.error("attention.causal", fields.get("attention.causal"), "only causal decoders are supported")
