@@ -31,7 +31,7 @@ from qrag_jax.train.decoder.config import DecoderData, DecoderModel, DecoderRun,
 from qrag_jax.train.decoder.run import train_decoder
 from qrag_jax.types import Watch
 
-_VOCABULARY, _WINDOW = 2_000, 512
+_VOCABULARY, _WINDOW = 2_000, 640
 _MARKS = ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
 _CHAT = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
