@@ -37,7 +37,7 @@ data: {{task: jsonl, batch_size: 16}}
 OPTIONS = {"latent": ("env.num_steps=2", "dev.share=0.2", "dev.every=5", "learner.accumulate=2"), "text": ()}
 MESHES = {1: (), 8: ("mesh.data=4", "mesh.fsdp=2")}
 ALL = list(product(OPTIONS, ("float32", "bfloat16"), MESHES))
-FEW = {10: ALL, 1: [("latent", "bfloat16", 1), ("text", "float32", 8)], 0: [("text", "float32", 8)]}  # by tier
+FEW = {10: ALL, 1: [("latent", "bfloat16", 1), ("text", "float32", 8)], 0: [("latent", "float32", 1)]}  # by tier
 
 
 @dataclass(frozen=True)

@@ -86,33 +86,6 @@ def test_every_phase_stands_in_the_log(whole):
     assert "accuracy" in lines[-1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("phase", ["start", "rollouts", "imitation"])
-def test_a_run_that_is_lost_in_any_phase_ends_like_the_whole_one(tiny, whole, phase, tmp_path, monkeypatch):
-    lines = lines_of(whole[0])
-    in_phase = {
-        "start": lambda n: n == 5,
-        "rollouts": lambda n: "solve_none" in lines[n - 1] and n > 13,
-        "imitation": lambda n: "imitation" in lines[n - 1] and n > 13,
-    }[phase]
-    lost_at = next(n for n in range(1, len(lines) + 1) if in_phase(n))
-    update = runs.Updates.__call__
-
-    def lost(self, state, batch):
-        if state.progress.updates + 1 == lost_at:
-            raise RuntimeError("the machine is gone")
-        return update(self, state, batch)
-
-    config = tiny("save_every=1")
-    monkeypatch.setattr(runs.Updates, "__call__", lost)
-    with pytest.raises(RuntimeError, match="the machine is gone"):
-        train_decoder(config, tmp_path, NOBODY)
-    monkeypatch.setattr(runs.Updates, "__call__", update)
-    row = train_decoder(config, tmp_path, NOBODY, resume=True)
-    assert arrays_of(tmp_path) == arrays_of(whole[0])
-    assert row | {"seconds": 0} == whole[1] | {"seconds": 0}
-
-
 def test_the_learning_rate_of_imitation_rises_and_falls(tiny, monkeypatch):
     shape = ("learning_rate=0.1", "warmup=0.5", "final_rate=0.2", "batch_rows=1", "traces=1", "epochs=4")
     job = prepare(tiny("method=sft", "start.examples=0", *(f"imitation.{one}" for one in shape)))
