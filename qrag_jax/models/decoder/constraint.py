@@ -89,7 +89,7 @@ class Automata:
         return token_automaton(compile_grammar(grammar), self._spellings, ends, self._vocab_size)
 
     def constraint(self, grammar: Grammar, count: int) -> Constraint:
-        """What holds so many rows to a grammar, from the beginning of an answer."""
+        """The masks that hold this many rows to a grammar, from the beginning of an answer."""
         automaton = self.of(grammar)
         if self._placed is None or self._placed[0] != grammar:
             self._placed = grammar, jax.device_put(_padded(automaton))

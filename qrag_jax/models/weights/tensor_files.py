@@ -15,7 +15,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 _SHARDS = "model-*-of-*.safetensors"
 _MAX_HEADER_BYTES = 2**23  # about 100,000 tensors; the library takes sixteen times its bytes to read a header
 _MAX_NAME = 255  # bytes
-# What NumPy reads; an 8-bit float it does not.
+# NumPy reads these types; it does not read floats of 8 bits.
 _DTYPES = frozenset(("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"))
 
 

@@ -154,7 +154,7 @@ def _check_hint(record: Record) -> None:
 
 def place_of(record: Record, number: int) -> str:
     """`file:line` of a record, or its number where it is of no file."""
-    return record.get(_WHERE, f"training record {number}")
+    return record.get(_WHERE, f"record {number}")
 
 
 def _split_chat(chat: Record) -> dict[str, Any]:

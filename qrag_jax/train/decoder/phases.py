@@ -105,6 +105,7 @@ class Updates:
             if number in known:
                 found.append(number)
             elif (most is None or len(taught) < most) and self.task.trace(self.task.train[number]) is not None:
+                self._pair(Example(number), "stitch")  # refuses a trace that is too long, before it is a hint
                 taught.append(number)
                 known.add(number)
                 found.append(number)
@@ -134,16 +135,8 @@ class Updates:
         return progress, hard
 
     def _trace(self, number: int) -> str:
-        """The teacher's answer to a record; it must fit where the policy's own answers do."""
-        record = self.task.train[number]
-        answer, most = self.task.trace(record), self.config.rollout.max_tokens
+        answer = self.task.trace(self.task.train[number])
         assert answer is not None  # only records that have one are taught
-        length = len(self.texts.answer(answer))
-        if length > most and self.config.method != "sft":
-            raise InputError(
-                f"{place_of(record, number)}: its trace has {length:,} tokens, and an answer at most "
-                f"rollout.max_tokens={most:,}: raise it, or give a shorter trace"
-            )
         return answer
 
     def _pair(self, example: Example, kind: Phase) -> tuple[list[int], Sequence[int]]:
@@ -159,7 +152,13 @@ class Updates:
         if kind == "start":
             record = self.task.start[number]
             return self.texts.prompt(record["messages"]), self.texts.answer(record["answer"])
-        return self.actor.prompt_ids(number), self.texts.answer(self._trace(number))
+        answer, most = self.texts.answer(self._trace(number)), self.config.rollout.max_tokens
+        if len(answer) > most and self.config.method != "sft":
+            raise InputError(
+                f"{place_of(self.task.train[number], number)}: its trace has {len(answer):,} tokens, and an answer at "
+                f"most rollout.max_tokens={most:,}: raise it, or give a shorter trace"
+            )
+        return self.actor.prompt_ids(number), answer
 
     # --- imitation ---------------------------------------------------------------------------------------------------
 
@@ -202,8 +201,9 @@ class Updates:
             width = own.width or rounded(needed)
             if max(lengths) > width:
                 longest = progress.queue[int(np.argmax(lengths))].record
+                record = (self.task.start if kind == "start" else self.task.train)[longest]
                 raise InputError(
-                    f"{place_of(self.task.train[longest], longest)}: prompt and answer have {max(lengths):,} tokens, "
+                    f"{place_of(record, longest)}: prompt and answer have {max(lengths):,} tokens, "
                     f"and a row holds imitation.width={width:,}: raise it"
                 )
             packed = pack_rows([lengths[n] for n in order], width)

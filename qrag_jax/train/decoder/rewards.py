@@ -167,6 +167,7 @@ def checked_values(name: str, values: Any, number: int) -> tuple[float | None, .
     """The values of a reward; an InputError if there are not as many as completions, or one is not a finite number."""
     if not isinstance(values, Iterable) or isinstance(values, str):
         raise InputError(f"reward {name}: it returned {values!r:.60}; return a list with a number or None for each")
+    values = list(values)
     found = [None if value is None else _number(value) for value in values]
     if len(found) != number:
         raise InputError(f"reward {name}: {len(found)} values for {number} completions; return one for each")

@@ -98,7 +98,7 @@ def train_decoder(
         facts = {"train": len(job.updates.task.train), "eval": len(job.updates.task.evaluation), **about}
         first = state.progress.updates
         with open_log(out, facts, first, config.tensorboard) as log:
-            begun, earlier = time.perf_counter(), float(start.metadata[_SECONDS]) if start else 0.0
+            begun, earlier = time.perf_counter(), float(start.metadata.get(_SECONDS, 0.0)) if start else 0.0
 
             def spent() -> dict[str, str]:
                 return {_SECONDS: str(earlier + time.perf_counter() - begun)}

@@ -9,7 +9,7 @@ from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange, all_ranges, f
 from qrag_jax.chunking.tree.plan_texts import plan_json
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.names import DECODER_REWARDS
-from qrag_jax.train.decoder.rewards import RewardOptions, combine
+from qrag_jax.train.decoder.rewards import RewardOptions, checked_values, combine
 from qrag_jax.types import Generation, InputError, UsageError
 
 _TRACE = "It asks for one fact."  # five words
@@ -125,6 +125,9 @@ def test_own_rewards_are_functions():
     ],
 )
 def test_wrong_values_are_refused(values, reason):
+    if isinstance(values, list):  # an iterator that is read once is judged as its values are
+        with pytest.raises(InputError, match=reason):
+            checked_values("mine", iter(values), 2)
     with pytest.raises(InputError, match=reason):
         combine({"mine": 1.0}, own={"mine": lambda *_: values}).score([()] * 2, ["a", "b"], [{}] * 2)
 

@@ -176,13 +176,15 @@ def test_phases_of_imitation_have_one_width(tiny):
     widths = [updates._schedule(Progress(queue=one, imitations=n), "stitch")[1] for n, one in enumerate((short, long))]
     assert widths == [updates.actor.width + 24] * 2
     narrow = prepare(tiny("imitation.width=16")).updates
-    with pytest.raises(InputError, match="training record 0: prompt and answer have .* imitation.width=16: raise it"):
+    with pytest.raises(InputError, match="record 0: prompt and answer have .* imitation.width=16: raise it"):
         narrow._schedule(Progress(queue=long), "stitch")
+    with pytest.raises(InputError, match="record 40: prompt and answer have .* imitation.width=16: raise it"):
+        narrow._schedule(Progress(queue=(Example(40),)), "start")  # the task has 20 other training records
 
 
 def test_a_hint_without_room_is_refused(tiny):
     job = prepare(tiny("rollout.hint_tokens=1"))
-    with pytest.raises(InputError, match="training record 3: its prompt with the hint .* raise rollout.hint_tokens"):
+    with pytest.raises(InputError, match="record 3: its prompt with the hint .* raise rollout.hint_tokens"):
         job.updates.actor.roll((job.trained, job.updates.others), [3], 0, HINTED, ["This is a question . " * 4])
 
 
