@@ -14,22 +14,27 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from qrag_jax.models.encoder.text_encoder import TOKENS_PER_BLOCK, EncoderConfig, encode, encode_tokens
-from qrag_jax.models.encoder.tokenizer import TokenTable
+from qrag_jax.models.encoder.config import NO_PROMPTS, EncoderConfig, Prompts
+from qrag_jax.models.encoder.text_encoder import TOKENS_PER_BLOCK, encode, encode_tokens
+from qrag_jax.models.encoder.tokenizer import TextTokenizer, TokenTable
 from qrag_jax.models.encoder.weights import LoadedEncoder
 from qrag_jax.types import UsageError
 
 
-def encoder_fingerprint(config: EncoderConfig, params: Mapping[str, Any], tokenizer_json: str, window: int) -> str:
+def encoder_fingerprint(
+    config: EncoderConfig, params: Mapping[str, Any], tokenizer_json: str, window: int, prompts: Prompts = NO_PROMPTS
+) -> str:
     """sha256, in hex, over all that decides on an encoder's vectors.
 
     Args:
-        config: shape, pooling and whether vectors are scaled.
+        config: shape, pooling, size of the vectors and whether they are scaled.
         params: nested dicts of arrays; their names, shapes, types and bytes count.
         tokenizer_json: content of its `tokenizer.json`.
         window: most tokens that are read at once.
+        prompts: put before questions and documents.
     """
-    digest = hashlib.sha256(json.dumps([asdict(config), tokenizer_json, window]).encode())
+    read = [config.identity, tokenizer_json, window, *([asdict(prompts)] if prompts != NO_PROMPTS else [])]
+    digest = hashlib.sha256(json.dumps(read).encode())
     for path, leaf in sorted(flatten_dict(params).items()):
         array = np.ascontiguousarray(leaf)
         digest.update(json.dumps(["/" + "/".join(path), list(array.shape), str(array.dtype)]).encode())
@@ -44,6 +49,7 @@ _BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
 _ACCELERATOR_TOKENS_PER_BLOCK = 16_384
 # A small second shape a bucket, so that a single question does not pay for a whole block.
 _SMALL_SHARE = 16
+_NUM_SPECIAL = 2  # that callers count beside a text
 # What a block costs beside its tokens, in tokens: a rough weight, as small blocks take longer a token than full ones.
 _BLOCK_COST = 40
 
@@ -77,17 +83,26 @@ class TextEmbedder:
 
     Attributes:
         dim: size of a vector.
-        window: most tokens of a text, special tokens counted.
+        window: most tokens of a document with two special ones; its prompt comes on top.
+        question_window: the same of a question.
+        num_added: tokens that a document's row has beside its text.
         lengths: in tokens, that rows are padded to, shortest first; each is compiled for when it comes up.
         counts: texts and tokens read so far, with cut ones.
     """
 
-    def __init__(self, loaded: LoadedEncoder, window: int, tokens_per_block: int, long_texts: LongTexts) -> None:
+    def __init__(
+        self, loaded: LoadedEncoder, window: int, tokens_per_block: int, long_texts: LongTexts, prompts: Prompts
+    ) -> None:
         """Use `make_embedder`, which checks its arguments."""
         config = loaded.config
-        self.dim = config.hidden_size
-        self.window = window
+        self.dim = config.output_size
+        added = {name: added_tokens(loaded.tokenizer, text) for name, text in asdict(prompts).items()}
+        self.num_added = added["document"]
+        self.window = window - added["document"] + _NUM_SPECIAL
+        self.question_window = window - added["query"] + _NUM_SPECIAL
         self.counts = EmbedCounts()
+        self.prompts = prompts
+        self._row = window
         self._config = config
         self._tokenizer = loaded.tokenizer
         self._params = jax.device_put(loaded.params)
@@ -98,19 +113,27 @@ class TextEmbedder:
     @cached_property
     def fingerprint(self) -> str:
         """Equal for equal vectors (`encoder_fingerprint`); hashed when first asked for."""
-        return encoder_fingerprint(self._config, self._params, self._tokenizer.to_json(), self.window)
+        return encoder_fingerprint(self._config, self._params, self._tokenizer.to_json(), self._row, self.prompts)
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-        """Vectors of texts, float32 [n, dim], in the order given.
+        """Vectors of documents, float32 [n, dim], in the order given.
 
-        An empty text is allowed: its vector is that of `[CLS] [SEP]`. Texts beyond the window are cut and counted in
-        `counts`, or raise an error, as set in `make_embedder`.
+        An empty text is allowed: its vector is that of `[CLS] [SEP]`, with the prompt between them. Texts beyond the
+        window are cut and counted in `counts`, or raise an error, as set in `make_embedder`.
 
         Args:
             texts: any number of texts, none among them.
             progress: called with (texts done, texts in all) after each block.
         """
-        table = self._tokenizer.encode(texts, self.window, strict=self._strict)
+        return self._embed(texts, self.prompts.document, progress)
+
+    def questions(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of questions, float32 [n, dim]. Satisfies `types.ReadsQuestions`."""
+        return self._embed(texts, self.prompts.query, None)
+
+    def _embed(self, texts: Sequence[str], prompt: str, progress: Progress | None) -> np.ndarray:
+        asked = [prompt + text for text in texts] if prompt else texts
+        table = self._tokenizer.encode(asked, self._row, strict=self._strict)
         self.counts = self.counts.plus(table)
         vectors = np.zeros((len(texts), self.dim), np.float32)
         done = 0
@@ -125,23 +148,25 @@ class TextEmbedder:
         """Last-layer vectors of the tokens of one text, and their characters. Satisfies `types.EmbedTokens`.
 
         Nothing is cut: a text longer than the window is read in windows that follow each other without overlap, each
-        with its own [CLS] and [SEP], so a token sees its own window only. Special tokens are left out of the result;
+        with its own prompt, [CLS] and [SEP], so a token sees its own window only. These are left out of the result;
         vectors are not normalised.
 
         Returns:
             float32 [num_tokens, dim] and int64 [num_tokens, 2] half-open character offsets into `text`.
         """
         ids, offsets = self._tokenizer.offsets(text)
-        step = self.window - 2
-        windows = [ids[start : start + step] for start in range(0, len(ids), step)]
-        vectors = np.zeros((len(ids), self.dim), np.float32)
+        (prompt,) = self._tokenizer.ids([self.prompts.document])
+        step = self._row - self._tokenizer.num_special - len(prompt)
+        windows = [np.concatenate([prompt, ids[start : start + step]]) for start in range(0, len(ids), step)]
+        vectors = np.zeros((len(ids), self._config.hidden_size), np.float32)
         if windows:
-            table = self._tokenizer.table(windows, self.window)
+            table = self._tokenizer.table(windows, self._row)
             self.counts = self.counts.plus(table)
+            first = self._tokenizer.num_special - 1 + len(prompt)  # [SEP] follows the text
             for rows, block in self._run(_hidden, table):
                 for row, hidden in zip(rows, block, strict=True):
-                    num_tokens = len(windows[row])
-                    vectors[row * step : row * step + num_tokens] = hidden[1 : 1 + num_tokens]
+                    num_tokens = len(windows[row]) - len(prompt)
+                    vectors[row * step : row * step + num_tokens] = hidden[first : first + num_tokens]
         return vectors, offsets
 
     def count_tokens(self, text: str) -> int:
@@ -215,6 +240,7 @@ def make_embedder(
     window: int | None = None,
     tokens_per_block: int | None = None,
     long_texts: LongTexts = "cut",
+    prompts: Prompts | None = None,
 ) -> TextEmbedder:
     """An embedder over a loaded encoder.
 
@@ -224,9 +250,11 @@ def make_embedder(
             MiniLM, as in sentence-transformers), else all its positions.
         tokens_per_block: tokens computed at once; None is `default_tokens_per_block`.
         long_texts: "cut" cuts at the window and counts, "error" refuses such texts with InputError.
+        prompts: texts put before questions and documents; None takes those of the encoder.
 
     Raises:
-        UsageError: the window is below 3 or beyond the encoder's positions, or `tokens_per_block` is not positive.
+        UsageError: the window is below 3 or beyond the encoder's positions, a prompt fills it, or `tokens_per_block` is
+            not positive.
     """
     most = loaded.config.max_positions
     if window is None:
@@ -237,4 +265,17 @@ def make_embedder(
         tokens_per_block = default_tokens_per_block()
     if tokens_per_block < 1:
         raise UsageError(f"tokens_per_block {tokens_per_block}: a positive number is needed")
-    return TextEmbedder(loaded, window, tokens_per_block, long_texts)
+    prompts = loaded.prompts if prompts is None else prompts
+    for name, prompt in asdict(prompts).items():
+        if prompt and (added := added_tokens(loaded.tokenizer, prompt)) >= window:
+            raise UsageError(
+                f"has {added} tokens with special ones, so it fills the window of {window}; shorten it",
+                field=f"{name}_prompt",
+                value=prompt,
+            )
+    return TextEmbedder(loaded, window, tokens_per_block, long_texts, prompts)
+
+
+def added_tokens(tokenizer: TextTokenizer, prompt: str) -> int:
+    """Tokens of a row beside its text: special ones and those of a prompt."""
+    return tokenizer.num_special + (len(tokenizer.ids([prompt])[0]) if prompt else 0)

@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 
 from qrag_jax.files.whole_file import write_json, write_whole
-from qrag_jax.models.encoder.config import EncoderConfig
-from qrag_jax.models.encoder.hf_config import ROUTER_PATH, module_kinds, module_type, pooling_config
+from qrag_jax.models.encoder.config import NO_PROMPTS, EncoderConfig, Prompts
+from qrag_jax.models.encoder.sentence_files import (
+    ROUTER_PATH,
+    module_kinds,
+    module_type,
+    pooling_config,
+    write_settings,
+)
 from qrag_jax.models.encoder.text_encoder import Params
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.encoder.weights import save_encoder, save_transformer
@@ -20,9 +26,9 @@ from qrag_jax.types import UsageError
 # Route of sentence-transformers -> tower. `encode_query` takes the first, `encode_document` and `encode` the second.
 _ROUTES = {"query": "state", "document": "action"}
 _DEFAULT_ROUTE = "document"
-_NAMES = {"bert": "BERT", "roberta": "RoBERTa", "xlm-roberta": "XLM-RoBERTa", "mpnet": "MPNet"}
-_SETTINGS = {
-    "model_type": "SentenceTransformer", "similarity_fn_name": "dot", "prompts": {}, "default_prompt_name": None,
+_NAMES = {
+    "bert": "BERT", "roberta": "RoBERTa", "xlm-roberta": "XLM-RoBERTa", "mpnet": "MPNet", "nomic_bert": "NomicBERT",
+    "modernbert": "ModernBERT", "qwen3": "Qwen3",
 }  # fmt: skip
 _FIRST_STEP = (
     "Only the first step can be expressed: a query is the state before anything was taken. The state of a later step "
@@ -39,7 +45,7 @@ _UNROTATED = (
 def fold_scale(config: EncoderConfig, params: Params, scale: float) -> dict:
     """Parameters whose pooled vectors are `scale` times those of `params`, up to rounding.
 
-    The last LayerNorm ends in `gamma * x + beta` and pooling is linear, so both are multiplied by `scale`.
+    The last norm ends in `gamma * x + beta` and pooling is linear, so both are multiplied by `scale`.
     """
     if not (np.isfinite(scale) and scale > 0):
         raise UsageError(f"scale {scale}: a positive number is needed")
@@ -47,6 +53,9 @@ def fold_scale(config: EncoderConfig, params: Params, scale: float) -> dict:
         return dict(params)
     if config.normalize:
         raise UsageError(f"scale {scale}: the encoder normalises its vectors, so a scale has no effect")
+    if config.norms_first:
+        final = {name: np.asarray(value) * np.float32(scale) for name, value in params["final_norm"].items()}
+        return {**params, "final_norm": final}
     last = f"layer_{config.num_layers - 1}"
     norm = {name: np.asarray(value) * np.float32(scale) for name, value in params[last]["output_norm"].items()}
     return {**params, last: {**params[last], "output_norm": norm}}
@@ -62,6 +71,7 @@ def export_sentence_transformer(
     pooler: Mapping[str, np.ndarray] | None = None,
     base: str | None = None,
     notes: Sequence[str] = (),
+    prompts: Prompts = NO_PROMPTS,
 ) -> Path:
     """Writes one encoder as a sentence-transformers folder; `load_encoder` reads it too.
 
@@ -74,13 +84,14 @@ def export_sentence_transformer(
         pooler: tensors of the base model's pooler (`LoadedEncoder.pooler`); None writes zeros, and the card says so.
         base: name of the model that these weights come from, for the card.
         notes: further paragraphs for the card.
+        prompts: put before questions (`encode_query`) and documents (`encode_document`).
     """
     folder = save_encoder(folder, config, params, tokenizer, pooler=pooler, max_seq_length=window)
-    write_json(folder / "config_sentence_transformers.json", _SETTINGS)
     facts = _facts(config, base, bool(pooler))
     facts.append(_cut_note(f"texts beyond {window or config.max_positions} tokens"))
     usage = ['vectors = model.encode(["Where is the milk?"])']
     limits = ["Nothing but the encoder is in this folder.", *notes]
+    write_settings(folder, prompts)
     card = _card("Text encoder", "Exported by qrag_jax: a text encoder.", facts, usage, limits)
     write_whole(folder / "README.md", card)
     return folder
@@ -122,7 +133,7 @@ def export_router(
     write_json(root / "router_config.json", _router_config(config))
     router = {"idx": 0, "name": "0", "path": ROUTER_PATH, "type": module_type("Router")}
     write_json(folder / "modules.json", [router])
-    write_json(folder / "config_sentence_transformers.json", _SETTINGS)
+    write_settings(folder)
     card = _router_card(config, scale, longest, base, notes)
     write_whole(folder / "README.md", card)
     return folder
@@ -146,7 +157,7 @@ def _facts(config: EncoderConfig, base: str | None, has_pooler: bool) -> list[st
     facts = [f"{shape}, {kind}vectors, dot product"]
     if base:
         facts.append(f"trained from {base}")
-    if not has_pooler:
+    if config.has_pooler and not has_pooler:
         facts.append("the pooler is zeros: it has no part in these vectors, do not use `pooler_output`")
     return facts
 

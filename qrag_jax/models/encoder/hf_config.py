@@ -1,14 +1,15 @@
-"""`config.json`, pooling and window files of a Hugging Face or sentence-transformers folder, read and written."""
+"""`config.json` of an encoder as transformers writes it, read and written."""
 
 import json
 import logging
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from qrag_jax.files.whole_file import read_json, read_json_value
-from qrag_jax.models.encoder.config import FAMILIES, Activation, EncoderConfig, Pooling
+from qrag_jax.files.whole_file import read_json
+from qrag_jax.models.encoder.config import FAMILIES, ROTARY, Activation, EncoderConfig
+from qrag_jax.models.encoder.hf_rotary_config import read_rotary_config, rotary_config
+from qrag_jax.models.encoder.sentence_files import ROUTER_PATH, read_pooling
 from qrag_jax.models.encoder.text_encoder import NUM_BUCKETS
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.weights.config_limits import size_problem
@@ -26,15 +27,13 @@ _BOUNDED = {**_SIZES, _POSITIONS: "max_positions", _TYPES: "type_vocab_size", "p
 _READ = ("model_type", *_BOUNDED, _BUCKETS, "layer_norm_eps", "hidden_act")
 _CLASSES = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "mpnet": "MPNet"}
 _ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
-_POOLING_FLAGS: dict[str, Pooling] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-POOLING_PATH = "1_Pooling"
-ROUTER_PATH = "0_Router"
 
 
 def read_encoder_config(folder: Path) -> EncoderConfig:
     """The encoder that a folder holds: `config.json`, and pooling from `modules.json` where there is one.
 
-    Without `modules.json` the pooling is the masked mean without normalisation (Contriever).
+    Without `modules.json` the vector is the masked mean (Contriever), for `qwen3` that of the last token, and is not
+    normalised.
     """
     path = folder / "config.json"
     if not path.is_file() and (folder / ROUTER_PATH).is_dir():
@@ -43,6 +42,10 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
             f"contains two towers, a Router of sentence-transformers: load one, such as {tower}", file=folder
         )
     values = read_json(path)
+    if values.get("model_type") in ROTARY:
+        default = "last" if values["model_type"] == "qwen3" else "mean"
+        pooling, normalize = read_pooling(folder, default)
+        return read_rotary_config(values, path, pooling=pooling, normalize=normalize)
     problems = _problems(values)
     if problems:
         raise InputError(f"{path}: " + "; ".join(problems))
@@ -58,7 +61,7 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
         raise InputError(
             f"{_POSITIONS} is {values[_POSITIONS]}, but {family} uses none of the first {unused}", file=path
         )
-    pooling, normalize = _read_pooling(folder)
+    pooling, normalize = read_pooling(folder)
     return EncoderConfig(
         **{ours: values[theirs] for theirs, ours in _SIZES.items()},
         max_positions=values[_POSITIONS] - unused,
@@ -134,74 +137,12 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _read_pooling(folder: Path) -> tuple[Pooling, bool]:
-    """Pooling and L2 normalisation as `modules.json` and the pooling module's `config.json` state them.
-
-    One tower of a Router has them next to its folder.
-    """
-    route = folder.name.removesuffix("_0_Transformer")
-    router_path, modules_path = folder.parent / "router_config.json", folder / "modules.json"
-    if route != folder.name and router_path.is_file():
-        router = read_json(router_path)
-        types = router.get("types")
-        if not isinstance(types, dict):
-            raise InputError(f"{router_path}: an object with types of modules is needed")
-        modules = [{"path": name, "type": kind} for name, kind in types.items() if name.startswith(f"{route}_")]
-        return _pooling_of_modules(router_path, modules)
-    if not modules_path.is_file():
-        return _read_pooling_mode(folder, POOLING_PATH), False
-    modules = read_json_value(modules_path)
-    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
-        raise InputError(f"{modules_path}: a list of modules is needed")
-    return _pooling_of_modules(modules_path, modules)
-
-
-def _pooling_of_modules(path: Path, modules: Sequence[Mapping[str, Any]]) -> tuple[Pooling, bool]:
-    """The pooling by the modules that the file lists; their folders are next to it."""
-    pooling: Pooling = "mean"
-    normalize = False
-    for module in modules:
-        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
-        if kind == "Pooling":
-            pooling = _read_pooling_mode(path.parent, str(module.get("path", "")))
-        elif kind == "Normalize":
-            normalize = True
-        elif kind != "Transformer":
-            raise InputError(
-                f"module {module.get('type')!r} is not supported; only Transformer, Pooling and Normalize are",
-                file=path,
-            )
-    return pooling, normalize
-
-
-def _read_pooling_mode(folder: Path, relative: str) -> Pooling:
-    windows = PureWindowsPath(relative)
-    if ".." in PurePosixPath(relative).parts + windows.parts or windows.anchor or relative.startswith("/"):
-        raise InputError(f"module path {relative!r} leaves the folder", file=folder)
-    path = folder / relative / "config.json"
-    if not os.path.isfile(path):  # also of names that no file can have
-        return "mean"
-    values = read_json(path)
-    if "pooling_mode" in values:
-        modes = values["pooling_mode"]
-        modes = modes if isinstance(modes, list) else [modes]
-    else:
-        modes = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
-        modes = [_POOLING_FLAGS.get(name, name) for name in modes]
-    if modes not in (["mean"], ["cls"]):
-        raise InputError(f"pooling {' + '.join(map(str, modes)) or 'none'}; only mean or cls alone is read", file=path)
-    return "mean" if modes == ["mean"] else "cls"
-
-
-def read_max_seq_length(folder: Path) -> int | None:
-    """The window that `sentence_bert_config.json` asks for, if it asks for one."""
-    path = folder / "sentence_bert_config.json"
-    value = read_json(path).get("max_seq_length") if path.is_file() else None
-    return value if isinstance(value, int) else None
-
-
 def hf_config(config: EncoderConfig, tokenizer: TextTokenizer) -> dict[str, Any]:
     """The `config.json` of an encoder, as transformers writes it; dropout is 0."""
+    if config.family in ROTARY:
+        names = ("pad_token_id", "bos_token_id", "eos_token_id")
+        ids = dict(zip(names, (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id), strict=True))
+        return rotary_config(config, ids)
     values = {
         "architectures": [f"{_CLASSES[config.family]}Model"],
         "model_type": config.family,
@@ -221,32 +162,3 @@ def hf_config(config: EncoderConfig, tokenizer: TextTokenizer) -> dict[str, Any]
     if config.family != "bert":
         values |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     return json.loads(_transformers_config(values).to_json_string())
-
-
-def pooling_config(config: EncoderConfig) -> dict[str, Any]:
-    """The `1_Pooling/config.json` of sentence-transformers, in the names that every version reads."""
-    return {
-        "word_embedding_dimension": config.hidden_size,
-        "pooling_mode_cls_token": config.pooling == "cls",
-        "pooling_mode_mean_tokens": config.pooling == "mean",
-        "pooling_mode_max_tokens": False,
-        "pooling_mode_mean_sqrt_len_tokens": False,
-    }
-
-
-def module_kinds(config: EncoderConfig) -> list[str]:
-    """Modules of sentence-transformers that turn a text into its vector, in order."""
-    return ["Transformer", "Pooling", *(["Normalize"] if config.normalize else [])]
-
-
-def modules_config(config: EncoderConfig) -> list[dict[str, Any]]:
-    """The `modules.json` of sentence-transformers for one encoder."""
-    return [
-        {"idx": index, "name": str(index), "path": f"{index}_{kind}" if index else "", "type": module_type(kind)}
-        for index, kind in enumerate(module_kinds(config))
-    ]
-
-
-def module_type(kind: str) -> str:
-    """The class of a module, by the name that sentence-transformers 3 to 6 read."""
-    return f"sentence_transformers.models.{kind}"

@@ -16,23 +16,42 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from numpy.typing import DTypeLike
 
-from qrag_jax.models.encoder.config import EncoderConfig
+from qrag_jax.models.encoder.config import ROTARY, EncoderConfig, Family
 from qrag_jax.models.encoder.text_encoder import NUM_BUCKETS, Params
 from qrag_jax.types import InputError
 
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")
 # Pre-training heads are in the files of some base models.
-_IGNORED = re.compile(r"embeddings\.position_ids|pooler\..*|lm_head\..*|cls\.(predictions|seq_relationship)\..*")
-_PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "mpnet": "mpnet."}
+_IGNORED = re.compile(
+    r"embeddings\.position_ids|pooler\..*|(lm_)?head\..*|decoder\..*|cls\.(predictions|seq_relationship)\..*"
+)
+_PREFIXES: Mapping[Family, str] = {
+    "bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "mpnet": "mpnet.", "nomic_bert": "nomic_bert.",
+    "modernbert": "model.", "qwen3": "model.",
+}  # fmt: skip
 _ATTENTION = {"query": "self.query", "key": "self.key", "value": "self.value", "attention_output": "output.dense"}
 _MPNET_ATTENTION = {"query": "attn.q", "key": "attn.k", "value": "attn.v", "attention_output": "attn.o"}
+_PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "attention_output": "o_proj"}
+_GATED = {"gate": "gate_proj", "intermediate": "up_proj", "output": "down_proj"}
+_NORMS = {
+    "nomic_bert": {"attention_norm": "post_attention_layernorm", "output_norm": "post_mlp_layernorm"},
+    "qwen3": {"attention_norm": "input_layernorm", "output_norm": "post_attention_layernorm"},
+}
+# The names of NomicBERT's files on the hub, by parts of the names that transformers gives them.
+_NOMIC = (
+    ("encoder.layers", "layers"), ("emb_ln", "embeddings.LayerNorm"), ("attn.out_proj", "self_attn.o_proj"),
+    ("mlp.fc11", "mlp.up_proj"), ("mlp.fc12", "mlp.gate_proj"), ("mlp.fc2", "mlp.down_proj"),
+    ("norm1", "post_attention_layernorm"), ("norm2", "post_mlp_layernorm"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TensorRow:
     """One tensor: its Hugging Face name, our path, the shape on file, and whether ours is its transpose.
 
-    With a `place` (number, count) ours is an entry of a stack of so many tensors, whose first axis counts them.
+    With a `place` (number, count) ours is an entry of a stack of so many tensors, whose first axis counts them. With a
+    `part` (number, count) it is one of so many equal parts of the tensor on file, along its first axis; `shape` is that
+    of the part.
     """
 
     name: str
@@ -40,6 +59,12 @@ class TensorRow:
     shape: tuple[int, ...]
     transposed: bool = False
     place: tuple[int, int] | None = None
+    part: tuple[int, int] | None = None
+
+    @property
+    def file_shape(self) -> tuple[int, ...]:
+        """Shape of the tensor on file."""
+        return self.shape if self.part is None else (self.part[1] * self.shape[0], *self.shape[1:])
 
     @property
     def our_shape(self) -> tuple[int, ...]:
@@ -50,34 +75,83 @@ class TensorRow:
 
 def weight_table(config: EncoderConfig) -> tuple[TensorRow, ...]:
     """The rows of an encoder with `config.num_layers` layers; the pooler head is not part of it."""
+    make = {"modernbert": _modernbert_layer, "nomic_bert": _gated_layer, "qwen3": _gated_layer}
+    make_layer = make.get(config.family, _bert_layer)
+    rows = _embedding_rows(config)
+    for index in range(config.num_layers):
+        rows += make_layer(config, index)
+    if config.norms_first:
+        rows += _norm_rows(config, "norm" if config.family == "qwen3" else "final_norm", ("final_norm",))
+    return tuple(rows)
+
+
+def _bert_layer(config: EncoderConfig, index: int) -> list[TensorRow]:
     d, inner = config.hidden_size, config.intermediate_size
     is_mpnet = config.family == "mpnet"
     attention, norm = (_MPNET_ATTENTION, "LayerNorm") if is_mpnet else (_ATTENTION, "output.LayerNorm")
-    rows = _embedding_rows(config)
-    for index in range(config.num_layers):
-        theirs, ours = f"encoder.layer.{index}", f"layer_{index}"
-        for name, their_name in attention.items():
-            rows += dense_rows(f"{theirs}.attention.{their_name}", (ours, name), d, d)
-        rows += _norm_rows(f"{theirs}.attention.{norm}", (ours, "attention_norm"), d)
-        rows += dense_rows(f"{theirs}.intermediate.dense", (ours, "intermediate"), d, inner)
-        rows += dense_rows(f"{theirs}.output.dense", (ours, "output"), inner, d)
-        rows += _norm_rows(f"{theirs}.output.LayerNorm", (ours, "output_norm"), d)
-    return tuple(rows)
+    theirs, ours = f"encoder.layer.{index}", f"layer_{index}"
+    rows = []
+    for name, their_name in attention.items():
+        rows += dense_rows(f"{theirs}.attention.{their_name}", (ours, name), d, d)
+    rows += _norm_rows(config, f"{theirs}.attention.{norm}", (ours, "attention_norm"))
+    rows += dense_rows(f"{theirs}.intermediate.dense", (ours, "intermediate"), d, inner)
+    rows += dense_rows(f"{theirs}.output.dense", (ours, "output"), inner, d)
+    return rows + _norm_rows(config, f"{theirs}.output.LayerNorm", (ours, "output_norm"))
+
+
+def _gated_layer(config: EncoderConfig, index: int) -> list[TensorRow]:
+    d, inner, size = config.hidden_size, config.intermediate_size, config.head_size
+    heads, key_heads = config.num_heads * size, config.num_key_heads * size
+    shapes = {"query": (d, heads), "key": (d, key_heads), "value": (d, key_heads), "attention_output": (heads, d)}
+    shapes |= {"gate": (d, inner), "intermediate": (d, inner), "output": (inner, d)}
+    theirs, ours = f"layers.{index}", f"layer_{index}"
+    rows = []
+    for part, names in (("self_attn", _PROJECTIONS), ("mlp", _GATED)):
+        for name, their_name in names.items():
+            rows += dense_rows(f"{theirs}.{part}.{their_name}", (ours, name), *shapes[name], bias=False)
+    for name, their_name in _NORMS[config.family].items():
+        rows += _norm_rows(config, f"{theirs}.{their_name}", (ours, name))
+    if config.family == "qwen3":
+        for name, their_name in (("query_norm", "q_norm"), ("key_norm", "k_norm")):
+            rows.append(TensorRow(f"{theirs}.self_attn.{their_name}.weight", (ours, name, "scale"), (size,)))
+    return rows
+
+
+def _modernbert_layer(config: EncoderConfig, index: int) -> list[TensorRow]:
+    d, inner = config.hidden_size, config.intermediate_size
+    theirs, ours = f"layers.{index}", f"layer_{index}"
+    whole = {"attn.Wo": ("attention_output", d), "mlp.Wo": ("output", inner)}
+    joined = {"attn.Wqkv": (("query", "key", "value"), d), "mlp.Wi": (("gate", "intermediate"), inner)}
+    rows = [
+        TensorRow(f"{theirs}.{name}.weight", (ours, own, "kernel"), (d, size), transposed=True)
+        for name, (own, size) in whole.items()
+    ]
+    for name, (parts, size) in joined.items():
+        rows += [
+            TensorRow(f"{theirs}.{name}.weight", (ours, own, "kernel"), (size, d), True, part=(number, len(parts)))
+            for number, own in enumerate(parts)
+        ]
+    if config.kinds[index].is_normed:
+        rows += _norm_rows(config, f"{theirs}.attn_norm", (ours, "attention_norm"))
+    return rows + _norm_rows(config, f"{theirs}.mlp_norm", (ours, "output_norm"))
 
 
 def _embedding_rows(config: EncoderConfig) -> list[TensorRow]:
     d = config.hidden_size
-    num_positions = config.first_position + config.max_positions
-    tables = [
-        ("embeddings.word_embeddings", "word_embeddings", (config.vocab_size, d)),
-        ("embeddings.position_embeddings", "position_embeddings", (num_positions, d)),
-    ]
-    if config.type_vocab_size:
+    words = {"modernbert": "embeddings.tok_embeddings", "qwen3": "embed_tokens"}
+    tables = [(words.get(config.family, "embeddings.word_embeddings"), "word_embeddings", (config.vocab_size, d))]
+    if config.family not in ROTARY:
+        num_positions = config.first_position + config.max_positions
+        tables.append(("embeddings.position_embeddings", "position_embeddings", (num_positions, d)))
+    if config.has_types:
         tables.append(("embeddings.token_type_embeddings", "type_embeddings", (config.type_vocab_size, d)))
     if config.family == "mpnet":
         tables.append(("encoder.relative_attention_bias", "relative_bias", (NUM_BUCKETS, config.num_heads)))
     rows = [TensorRow(f"{theirs}.weight", (ours, "embedding"), shape) for theirs, ours, shape in tables]
-    return rows + _norm_rows("embeddings.LayerNorm", ("embeddings_norm",), d)
+    if config.family == "qwen3":
+        return rows
+    norm = "embeddings.norm" if config.family == "modernbert" else "embeddings.LayerNorm"
+    return rows + _norm_rows(config, norm, ("embeddings_norm",))
 
 
 def dense_rows(theirs: str, ours: tuple[str, ...], num_in: int, num_out: int, bias: bool = True) -> list[TensorRow]:
@@ -86,11 +160,11 @@ def dense_rows(theirs: str, ours: tuple[str, ...], num_in: int, num_out: int, bi
     return [*rows, TensorRow(f"{theirs}.bias", (*ours, "bias"), (num_out,))] if bias else rows
 
 
-def _norm_rows(theirs: str, ours: tuple[str, ...], size: int) -> list[TensorRow]:
-    return [
-        TensorRow(f"{theirs}.weight", (*ours, "scale"), (size,)),
-        TensorRow(f"{theirs}.bias", (*ours, "bias"), (size,)),
-    ]
+def _norm_rows(config: EncoderConfig, theirs: str, ours: tuple[str, ...]) -> list[TensorRow]:
+    size = (config.hidden_size,)
+    rows = [TensorRow(f"{theirs}.weight", (*ours, "scale"), size)]
+    has_bias = config.family not in ("modernbert", "qwen3")
+    return [*rows, TensorRow(f"{theirs}.bias", (*ours, "bias"), size)] if has_bias else rows
 
 
 def params_from_tensors(
@@ -98,8 +172,8 @@ def params_from_tensors(
 ) -> dict[str, Any]:
     """Our parameters (nested dict of float32 NumPy arrays) from tensors by Hugging Face names.
 
-    Known and ignored: the family's prefix (`bert.`, `roberta.`, `mpnet.`), `embeddings.position_ids`, `pooler.*`, and
-    the heads of pre-training (`lm_head.*`, `cls.predictions.*`, `cls.seq_relationship.*`).
+    Known and ignored: the family's prefix (such as `bert.`), `embeddings.position_ids`, `pooler.*`, and the heads of
+    pre-training (`lm_head.*`, `head.*`, `decoder.*`, `cls.predictions.*`, `cls.seq_relationship.*`).
     """
     if config.num_layers > len(tensors):  # a table of so many layers is not even made
         raise InputError(f"{config.num_layers} layers are declared, but {len(tensors)} tensors are there", file=source)
@@ -142,8 +216,10 @@ def params_from_rows(
     def read(row: TensorRow) -> str | None:
         with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs: refused as not finite
             tensor = tensors[row.name]
-            if problem := tensor_problem(row.name, tensor, row.shape):
+            if problem := tensor_problem(row.name, tensor, row.file_shape):
                 return problem
+            if row.part is not None:
+                tensor = tensor[row.part[0] * row.shape[0] :][: row.shape[0]]
             with lock:
                 if row.path not in made:
                     made[row.path] = np.empty(row.our_shape, dtype)
@@ -176,11 +252,16 @@ def tensors_from_rows(
             problems.append(problem)
     if problems:
         raise InputError(f"parameters do not fit the {what} config; " + "; ".join(problems))
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     for row in rows:
         array = np.asarray(flat[row.path])
         array = array if row.place is None else array[row.place[0]]
-        tensors[row.name] = np.ascontiguousarray(array.T if row.transposed else array, dtype=dtype)
+        array = np.ascontiguousarray(array.T if row.transposed else array, dtype=dtype)
+        if row.part is None:
+            tensors[row.name] = array
+            continue
+        whole = tensors.setdefault(row.name, np.empty(row.file_shape, dtype))
+        whole[row.part[0] * row.shape[0] :][: row.shape[0]] = array
     return tensors
 
 
@@ -201,9 +282,23 @@ def tensor_problem(name: str, tensor: np.ndarray, shape: tuple[int, ...]) -> str
 def without_prefix(
     config: EncoderConfig, tensors: Mapping[str, np.ndarray], source: str = "tensors"
 ) -> dict[str, np.ndarray]:
-    """Tensors by their names without the family's optional prefix; a name that is there twice raises InputError."""
+    """Tensors by their names without the family's optional prefix; a name that is there twice raises InputError.
+
+    Those of NomicBERT's files on the hub get the names of transformers.
+    """
     prefix = _PREFIXES[config.family]
     named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     if len(named) != len(tensors):
         raise InputError(f"some tensors occur twice, with and without the prefix {prefix!r}", file=source)
-    return named
+    if config.family != "nomic_bert" or not any("Wqkv" in name for name in named):
+        return named
+    renamed = {}
+    for name, tensor in named.items():
+        for theirs, ours in _NOMIC:
+            name = name.replace(theirs, ours)  # noqa: PLW2901
+        if name.endswith("attn.Wqkv.weight") and tensor.ndim == 2 and len(tensor) % 3 == 0:
+            parts = zip(("q_proj", "k_proj", "v_proj"), np.split(tensor, 3), strict=True)
+            renamed |= {name.replace("attn.Wqkv", f"self_attn.{part}"): rows for part, rows in parts}
+        else:
+            renamed[name] = tensor
+    return renamed

@@ -1,4 +1,4 @@
-"""Text encoders in flax linen: embeddings, post-norm layers, pooling. BERT, RoBERTa, XLM-RoBERTa and MPNet.
+"""Text encoders in flax linen: embeddings, layers, pooling. All families of `EncoderConfig`.
 
 Parameters are float32. `Compute` sets the precision of the layers: with bfloat16, the matrix products are bfloat16;
 softmax, statistics of norms, pooling and the output stay float32.
@@ -6,8 +6,8 @@ softmax, statistics of norms, pooling and the output stay float32.
 There is no dropout: training and inference run the same deterministic function (the authors of Q-RAG left dropout on
 in policy, critic and target; ours is off everywhere).
 
-RoBERTa counts positions, MPNet adds buckets of relative distance. Short rows of tokens are packed side by side into
-wider ones, so an encoder computes little padding.
+RoBERTa counts positions, MPNet adds buckets of relative distance, NomicBERT, ModernBERT and Qwen3 rotate queries and
+keys. Short rows of tokens are packed side by side into wider ones, so an encoder computes little padding.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,9 +18,10 @@ from typing import Any, Literal, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from qrag_jax.models.encoder.config import EncoderConfig, Pooling
+from qrag_jax.models.encoder.config import ROTARY, EncoderConfig, LayerKind, Pooling
 from qrag_jax.types import UsageError
 
 NUM_BUCKETS = 32
@@ -138,6 +139,7 @@ Params = Mapping[str, Any]
 
 TOKENS_PER_BLOCK = 1024
 _MASKED_LOGIT = -1e30
+_QUERIES = 1024  # of a row that are computed at once
 _SQRT_HALF = 0.5**0.5
 _SMALLEST_SQUARED_NORM = 1e-24
 
@@ -158,38 +160,70 @@ class Compute:
 FLOAT32 = Compute()
 
 
+Turns = tuple[Float[Array, "L pairs"], Float[Array, "L pairs"]]  # cosines and sines of each place
+
+
 class EncoderLayer(nn.Module):
-    """One post-norm transformer layer: `x = LN(x + attention(x)); x = LN(x + mlp(x))`."""
+    """One transformer layer: `x = LN(x + attention(x)); x = LN(x + mlp(x))`.
+
+    With `norms_first`: `x = x + attention(LN(x)); x = x + mlp(LN(x))`.
+    """
 
     config: EncoderConfig
     compute: Compute = FLOAT32
+    kind: LayerKind = LayerKind()
 
     @nn.compact
     def __call__(
-        self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"], bias: Float[Array, "heads L L"] | None = None
+        self,
+        hidden: Float[Array, "n L d"],
+        mask: Bool[Array, "n #L L"],
+        bias: Float[Array, "heads L L"] | None = None,
+        turns: Turns | None = None,
     ) -> Float[Array, "n L d"]:
         """Maps token vectors to token vectors; a position (second axis of `mask`) attends to those (third) it may."""
-        config, dtype = self.config, self.compute.dtype
-        shape = hidden.shape
+        config, shape = self.config, hidden.shape
+        first = config.norms_first
         # One long matrix of tokens: XLA on CPU is slower at the gradients of products over [n, L, d].
         hidden = hidden.reshape(-1, shape[-1])
-        query, key, value = (
-            self._heads(nn.Dense(config.hidden_size, dtype=dtype, name=name)(hidden), shape)
-            for name in ("query", "key", "value")
+        read = self._norm("attention_norm")(hidden) if first and self.kind.is_normed else hidden
+        query = self._heads(self._dense("query", config.num_heads * config.head_size)(read), shape)
+        key, value = (
+            self._heads(self._dense(name, config.num_key_heads * config.head_size)(read), shape)
+            for name in ("key", "value")
         )
-        mixed = nn.Dense(config.hidden_size, dtype=dtype, name="attention_output")(
-            attend(query, key, value, mask, bias).reshape(hidden.shape)
+        if config.family == "qwen3":
+            query, key = self._norm("query_norm")(query), self._norm("key_norm")(key)
+        if turns is not None:
+            query, key = rotate_halves(query, *turns), rotate_halves(key, *turns)
+        mixed = attend(query, key, value, mask, bias).reshape(len(hidden), config.num_heads * config.head_size)
+        hidden = hidden + self._dense("attention_output", shape[-1])(mixed)
+        hidden = hidden if first else self._norm("attention_norm")(hidden)
+        read = self._norm("output_norm")(hidden) if first else hidden
+        inner = _activate(config, self._dense("gate" if config.is_gated else "intermediate")(read))
+        inner = inner * self._dense("intermediate")(read) if config.is_gated else inner
+        hidden = hidden + self._dense("output", shape[-1])(inner)
+        return (hidden if first else self._norm("output_norm")(hidden)).reshape(shape)
+
+    def _dense(self, name: str, size: int | None = None) -> nn.Dense:
+        config = self.config
+        return nn.Dense(
+            size or config.intermediate_size, use_bias=config.has_biases, dtype=self.compute.dtype, name=name
         )
-        hidden = _layer_norm(config, dtype, "attention_norm")(hidden + mixed)
-        inner = nn.Dense(config.intermediate_size, dtype=dtype, name="intermediate")(hidden)
-        inner = jax.nn.gelu(inner, approximate=True) if config.activation == "gelu_tanh" else _exact_gelu(inner)
-        outer = nn.Dense(config.hidden_size, dtype=dtype, name="output")(inner)
-        return _layer_norm(config, dtype, "output_norm")(hidden + outer).reshape(shape)
+
+    def _norm(self, name: str) -> nn.Module:
+        return _norm(self.config, self.compute.dtype, name)
 
     def _heads(self, rows: Array, shape: tuple[int, ...]) -> Float[Array, "n heads L c"]:
         """Heads before tokens: the products of attention are then without gaps, which is what XLA on CPU needs."""
-        n, length, size = shape
-        return jnp.swapaxes(rows.reshape(n, length, self.config.num_heads, size // self.config.num_heads), 1, 2)
+        size = self.config.head_size
+        return jnp.swapaxes(rows.reshape(*shape[:2], rows.shape[-1] // size, size), 1, 2)
+
+
+def _activate(config: EncoderConfig, x: Array) -> Array:
+    if config.activation == "silu":
+        return jax.nn.silu(x)
+    return jax.nn.gelu(x, approximate=True) if config.activation == "gelu_tanh" else _exact_gelu(x)
 
 
 def _exact_gelu(x: Array) -> Array:
@@ -201,14 +235,53 @@ def _exact_gelu(x: Array) -> Array:
     return (wide * 0.5 * (1 + jax.lax.erf(wide * _SQRT_HALF))).astype(x.dtype)
 
 
+def rotate_halves(
+    x: Float[Array, "*rows c"], cos: Float[Array, "*turns pairs"], sin: Float[Array, "*turns pairs"]
+) -> Float[Array, "*rows c"]:
+    """Turns (x_k, x_{k + c/2}) by its angle, in float32: `(a cos - b sin, b cos + a sin)`; the dtype of `x` stays."""
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
+
+
+def turns_of(length: int, size: int, theta: float) -> Turns:
+    """Cosines and sines of `place * theta^(-2k / size)` for `length` places; float32, as transformers computes them."""
+    frequencies = theta ** (-np.arange(0, size, 2) / size)
+    angles = np.arange(length, dtype=np.float32)[:, None] * frequencies.astype(np.float32)
+    return jnp.asarray(np.cos(angles)), jnp.asarray(np.sin(angles))
+
+
 def attend(
     query: Float[Array, "n heads L c"],
-    key: Float[Array, "n heads L c"],
-    value: Float[Array, "n heads L c"],
+    key: Float[Array, "n kv_heads L c"],
+    value: Float[Array, "n kv_heads L c"],
     mask: Bool[Array, "n #L L"],
     bias: Float[Array, "heads L L"] | None = None,
 ) -> Float[Array, "n L heads c"]:
-    """`softmax(query key^T / sqrt(c) + bias) value` over the positions of `mask`; logits and softmax are float32."""
+    """`softmax(query key^T / sqrt(c) + bias) value` over the positions of `mask`; logits and softmax are float32.
+
+    A head of keys and values serves heads / kv_heads heads of queries. Of long rows `_QUERIES` queries are computed at
+    a time, so that the logits stay small.
+    """
+    shared = query.shape[1] // key.shape[1]
+    if shared > 1:
+        key, value = jnp.repeat(key, shared, axis=1), jnp.repeat(value, shared, axis=1)
+    length = query.shape[2]
+    if length <= _QUERIES or bias is not None:
+        return _attend(query, key, value, mask, bias)
+    masks = _in_pieces(jnp.broadcast_to(mask, (len(mask), length, length)), 1)
+    run = jax.checkpoint(lambda piece: _attend(piece[0], key, value, piece[1], None))
+    mixed = jax.lax.map(run, (_in_pieces(query, 2), masks))
+    return jnp.moveaxis(mixed, 0, 1).reshape(len(query), -1, *mixed.shape[3:])[:, :length]
+
+
+def _in_pieces(rows: Array, axis: int) -> Array:
+    """Cuts an axis into pieces of `_QUERIES`, which become the first axis; zeros fill the last piece."""
+    ends = [(0, -rows.shape[axis] % _QUERIES if each == axis else 0) for each in range(rows.ndim)]
+    pieces = jnp.pad(rows, ends).reshape(*rows.shape[:axis], -1, _QUERIES, *rows.shape[axis + 1 :])
+    return jnp.moveaxis(pieces, axis, 0)
+
+
+def _attend(query: Array, key: Array, value: Array, mask: Array, bias: Array | None) -> Array:
     logits = jnp.einsum("nhqc,nhkc->nhqk", query, key, preferred_element_type=jnp.float32)
     logits = logits / jnp.sqrt(jnp.float32(query.shape[-1]))
     logits = logits if bias is None else logits + bias
@@ -225,16 +298,20 @@ class Encoder(nn.Module):
 
     def setup(self) -> None:
         """Declares the submodules; their attribute names are the names in the parameter tree."""
-        config = self.config
+        config, dtype = self.config, self.compute.dtype
         self.word_embeddings = _embedding(config.vocab_size, config.hidden_size)
-        self.position_embeddings = _embedding(config.first_position + config.max_positions, config.hidden_size)
-        if config.type_vocab_size:
+        if config.family not in ROTARY:
+            self.position_embeddings = _embedding(config.first_position + config.max_positions, config.hidden_size)
+        if config.has_types:
             self.type_embeddings = _embedding(config.type_vocab_size, config.hidden_size)
         if config.family == "mpnet":
             self.relative_bias = _embedding(NUM_BUCKETS, config.num_heads)
-        self.embeddings_norm = _layer_norm(config, self.compute.dtype)
+        if config.family != "qwen3":
+            self.embeddings_norm = _norm(config, dtype)
+        if config.norms_first:
+            self.final_norm = _norm(config, dtype)
         layer = nn.remat(EncoderLayer) if self.compute.remat else EncoderLayer
-        self.layer = [layer(config, self.compute) for _ in range(config.num_layers)]
+        self.layer = [layer(config, self.compute, kind) for kind in config.kinds]
 
     def __call__(self, tokens: Int[Array, "n L"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
         """Encodes padded token rows.
@@ -246,58 +323,91 @@ class Encoder(nn.Module):
         return self.contextualise(self.embed(tokens, self.places(tokens)), valid[:, None])
 
     def places(self, tokens: Int[Array, "n L"]) -> Int[Array, "n L"]:
-        """Row of the position table for every token."""
+        """Row of the position table for every token; place in its row for families without one."""
         config, length = self.config, tokens.shape[1]
         if length > config.max_positions:
             raise UsageError(
                 f"rows of {length} tokens, but the encoder has {config.max_positions} positions: choose a window of at "
                 f"most {config.max_positions}"
             )
-        if config.family != "bert":
+        if config.first_position:
             return counted_positions(tokens, config.padding_id)
         return jnp.broadcast_to(jnp.arange(length), tokens.shape)
 
-    def embed(self, tokens: Int[Array, "n L"], places: Int[Array, "n L"]) -> Float[Array, "n L d"]:
-        """The input of the first layer: word, position and type embeddings (where there are types), normalised."""
-        total = self.word_embeddings(tokens) + self.position_embeddings(places)
-        if self.config.type_vocab_size:
-            total = total + self.type_embeddings(jnp.zeros_like(tokens))
-        return self.embeddings_norm(total)
+    def embed(
+        self, tokens: Int[Array, "n L"], places: Int[Array, "n L"], types: Int[Array, "n L"] | None = None
+    ) -> Float[Array, "n L d"]:
+        """The input of the first layer: word, position and type embeddings (where there are such), normalised.
+
+        Args:
+            types: of the tokens; None is type 0.
+        """
+        config = self.config
+        total = self.word_embeddings(tokens)
+        if config.family not in ROTARY:
+            total = total + self.position_embeddings(places)
+        if config.has_types:
+            total = total + self.type_embeddings(jnp.zeros_like(tokens) if types is None else types)
+        return total.astype(self.compute.dtype) if config.family == "qwen3" else self.embeddings_norm(total)
 
     def contextualise(self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"]) -> Float[Array, "n L d"]:
         """All transformer layers on embedded tokens; they share one table of relative biases, where there is one.
 
+        Rotary positions are places in the rows of `hidden`: only differences of places count, so a text may begin
+        anywhere in a packed row.
+
         Args:
-            mask: True where a position (second axis) attends to another (third).
+            mask: True where a position (second axis) attends to another (third), but for order and distance.
         """
-        bias = None
-        if self.config.family == "mpnet":
-            bias = jnp.moveaxis(self.relative_bias(relative_buckets(hidden.shape[1])), -1, 0)
-        for layer in self.layer:
+        config, length = self.config, hidden.shape[1]
+        bias, turns, local_turns, local = None, None, None, mask
+        if config.family == "mpnet":
+            bias = jnp.moveaxis(self.relative_bias(relative_buckets(length)), -1, 0)
+        if config.family in ROTARY:
+            turns = turns_of(length, config.head_size, config.rope_theta)
+        if config.is_causal:
+            mask = mask & jnp.tril(jnp.ones((length, length), bool))
+        if config.local_window:
+            local_turns = turns_of(length, config.head_size, config.local_rope_theta)
+            apart = jnp.abs(jnp.arange(length)[:, None] - jnp.arange(length))
+            local = mask & (apart <= config.local_window)
+        for layer, kind in zip(self.layer, config.kinds, strict=True):
+            given = (local, bias, local_turns) if kind.is_local else (mask, bias, turns)
             if self.is_initializing() or self.compute.remat:
-                hidden = layer(hidden, mask, bias)
+                hidden = layer(hidden, *given)
             else:
-                hidden = _apply_layer(self.config, self.compute, layer.variables["params"], hidden, mask, bias)
-        return hidden
+                hidden = _apply_layer(config, self.compute, kind, layer.variables["params"], hidden, *given)
+        return self.final_norm(hidden) if config.norms_first else hidden
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _apply_layer(
     config: EncoderConfig,
     compute: Compute,
+    kind: LayerKind,
     params: Params,
     hidden: Float[Array, "n L d"],
     mask: Bool[Array, "n #L L"],
     bias: Float[Array, "heads L L"] | None,
+    turns: Turns | None,
 ) -> Float[Array, "n L d"]:
-    """One layer. All layers of a network share its trace, most of the seconds that a new shape costs."""
-    mixed: Any = EncoderLayer(config, compute, parent=None).apply({"params": params}, hidden, mask, bias)
+    """One layer. Layers of a kind share its trace, most of the seconds that a new shape costs."""
+    layer = EncoderLayer(config, compute, kind, parent=None)
+    mixed: Any = layer.apply({"params": params}, hidden, mask, bias, turns)
     return mixed
 
 
-def _layer_norm(config: EncoderConfig, dtype: str, name: str | None = None) -> nn.LayerNorm:
+def _norm(config: EncoderConfig, dtype: str, name: str | None = None) -> nn.Module:
+    if config.family == "qwen3":
+        return nn.RMSNorm(epsilon=config.layer_norm_eps, dtype=dtype, name=name)
     # E[x^2] - E[x]^2 loses digits against the reference; the two-pass variance costs nothing measurable.
-    return nn.LayerNorm(epsilon=config.layer_norm_eps, dtype=dtype, use_fast_variance=False, name=name)
+    return nn.LayerNorm(
+        epsilon=config.layer_norm_eps,
+        dtype=dtype,
+        use_bias=config.family != "modernbert",
+        use_fast_variance=False,
+        name=name,
+    )
 
 
 def _embedding(num_rows: int, size: int) -> nn.Embed:
@@ -321,15 +431,22 @@ def valid_tokens(lengths: Int[Array, " n"], length: int) -> Bool[Array, "n L"]:
 
 
 def pool(hidden: Float[Array, "n L d"], members: Bool[Array, "n m L"], pooling: Pooling) -> Float[Array, "n m d"]:
-    """m vectors a row, each the mean of its members' positions or that of the first of them.
+    """m vectors a row, each the mean of its members' positions, or that of the first or of the last of them.
 
     Without members it is the zero vector, with a zero gradient. The sums and the result are float32.
     """
     hidden = hidden.astype(jnp.float32)
-    if pooling == "cls":
-        members = members & (jnp.cumsum(members, axis=-1) == 1)
+    if pooling != "mean":
+        counted = jnp.cumsum(members, axis=-1)
+        members = members & (counted == (1 if pooling == "cls" else counted[..., -1:]))
     weights = members.astype(hidden.dtype)
     return jnp.einsum("nld,nml->nmd", hidden, weights) / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1)
+
+
+def finish(config: EncoderConfig, pooled: Float[Array, "n d"]) -> Float[Array, "n dim"]:
+    """The vectors of pooled rows: the first `dim` components, of length 1 where the config asks for it."""
+    pooled = pooled[:, : config.output_size]
+    return normalized(pooled) if config.normalize else pooled
 
 
 def normalized(vectors: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -357,7 +474,7 @@ def encode(
     """
     hidden = encode_tokens(config, params, tokens, lengths)
     pooled = pool(hidden, valid_tokens(lengths, tokens.shape[1])[:, None], config.pooling)[:, 0]
-    return normalized(pooled) if config.normalize else pooled
+    return finish(config, pooled)
 
 
 def encode_in_blocks(
@@ -387,8 +504,7 @@ def encode_in_blocks(
         packing.num_used,
         max(1, tokens_per_block // hidden.shape[1]),
     )
-    pooled = pooled[packing.row, packing.member]
-    return normalized(pooled) if config.normalize else pooled
+    return finish(config, pooled[packing.row, packing.member])
 
 
 def _pooled_members(

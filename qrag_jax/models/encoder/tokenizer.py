@@ -42,10 +42,11 @@ def read_special_tokens(path: Path) -> dict[str, str]:
 def find_special_tokens(
     tokenizer: Tokenizer, padding: Mapping[str, object], names: Mapping[str, str], source: str
 ) -> dict[str, tuple[str, int]]:
-    """The special token and its id for each of `ROLES`.
+    """The special token and its id for each of `ROLES` that the tokenizer has.
 
     The tokens that the tokenizer puts around a text decide first, then names, then the usual ones. Being in the
-    vocabulary is not enough: MPNet's vocabulary contains BERT's special tokens too.
+    vocabulary is not enough: MPNet's vocabulary contains BERT's special tokens too. A tokenizer that puts one token
+    behind a text and none before it (Qwen3-Embedding) has no `cls_token`, and one of bytes no `unk_token`.
 
     Args:
         padding: the padding section of its file, which names the padding token.
@@ -53,24 +54,27 @@ def find_special_tokens(
         source: names the tokenizer in errors.
     """
     around = tokenizer.encode("").tokens
-    if len(around) not in (0, 2):
+    is_behind = len(around) == 1 and tokenizer.encode("a").tokens[-1] == around[0]
+    if len(around) not in (0, 2) and not is_behind:
         raise InputError(
-            f"puts {len(around)} tokens around a text; one before it and one after are needed", file=source
+            f"puts {len(around)} tokens around a text; one before it and one after are needed, or one after it",
+            file=source,
         )
     cls_token = around[0] if around else names.get("cls_token") or _usual_cls(tokenizer, source)
     usual_pad, usual_unknown, _, usual_sep = _USUAL.get(cls_token, SPECIAL_TOKENS)
-    pad = names.get("pad_token") or str(padding.get("pad_token", usual_pad))
+    sep_token = around[-1] if around else names.get("sep_token", usual_sep)
+    pad = names.get("pad_token") or str(padding.get("pad_token", sep_token if is_behind else usual_pad))
     unknown = names.get("unk_token") or getattr(tokenizer.model, "unk_token", None) or usual_unknown
-    sep_token = around[1] if around else names.get("sep_token", usual_sep)
-    tokens = (pad, unknown, cls_token, sep_token)
-    ids = {token: number for token in tokens if (number := tokenizer.token_to_id(token)) is not None}
-    if missing := [token for token in tokens if token not in ids]:
+    tokens = (pad, unknown, None if is_behind else cls_token, sep_token)
+    ids = {token: number for token in tokens if token and (number := tokenizer.token_to_id(token)) is not None}
+    may_lack = unknown if isinstance(tokenizer.model, models.BPE) and is_behind else None
+    if missing := [token for token in tokens if token and token not in ids and token != may_lack]:
         raise InputError(
             f"the vocabulary has no {', '.join(missing)}; tokenizers with {', '.join(SPECIAL_TOKENS)} or "
             f"{', '.join(_ROBERTA_TOKENS)} are read, others where a tokenizer_config.json names these four",
             file=source,
         )
-    return {role: (token, ids[token]) for role, token in zip(ROLES, tokens, strict=True)}
+    return {role: (token, ids[token]) for role, token in zip(ROLES, tokens, strict=True) if token in ids}
 
 
 def _usual_cls(tokenizer: Tokenizer, source: str) -> str:
@@ -106,14 +110,17 @@ class TokenTable:
 
 
 class TextTokenizer:
-    """A tokenizer whose rows are `[CLS] text [SEP]`, one token before a text and one after. Immutable; safe to share.
+    """A tokenizer whose rows are `[CLS] text [SEP]`, or `text [SEP]` without a [CLS]. Immutable; safe to share.
 
     As in transformers, a special token that is written out in a text ("[SEP]") is read as that token. Several texts in
     one row, as in the states of text towers, are joined by one [SEP]; RoBERTa was pre-trained with two between texts.
 
     Attributes:
-        special_tokens: the special tokens by `pad_token`, `unk_token`, `cls_token`, `sep_token`.
-        pad_id, unknown_id, cls_id, sep_id: their ids.
+        special_tokens: the special tokens by `pad_token`, `unk_token`, `cls_token`, `sep_token`, as far as there are.
+        pad_id, sep_id: their ids.
+        cls_id: None where no token opens a row.
+        unknown_id: -1 where every text has tokens.
+        num_special: tokens of a row that are not of its text.
         vocab_size: number of ids, added tokens counted.
     """
 
@@ -129,7 +136,11 @@ class TextTokenizer:
             self._tokenizer = checked_copy(tokenizer, source)
             found = find_special_tokens(self._tokenizer, tokenizer.padding or {}, names or {}, source)
         self.special_tokens = {role: token for role, (token, _) in found.items()}
-        self.pad_id, self.unknown_id, self.cls_id, self.sep_id = (found[role][1] for role in ROLES)
+        self.pad_id, self.sep_id = found["pad_token"][1], found["sep_token"][1]
+        self.unknown_id = found["unk_token"][1] if "unk_token" in found else -1
+        self.cls_id = found["cls_token"][1] if "cls_token" in found else None
+        self._opening = [] if self.cls_id is None else [self.cls_id]
+        self.num_special = len(self._opening) + 1
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     @classmethod
@@ -171,27 +182,30 @@ class TextTokenizer:
         texts: Sequence[str] | None = None,
     ) -> TokenTable:
         """`encode` for texts that are tokenized already; `texts` only serve the error message."""
-        if window < 3:
-            raise UsageError(f"window {window}: at least 3 tokens are needed, [CLS], one of the text and [SEP]")
-        cut = [max(0, len(row) + 2 - window) for row in ids]
+        added, before = self.num_special, len(self._opening)
+        if window <= added:
+            raise UsageError(
+                f"window {window}: at least {added + 1} tokens are needed, {added} special ones and one of the text"
+            )
+        cut = [max(0, len(row) + added - window) for row in ids]
         if strict and any(cut):
             first = int(np.argmax(np.asarray(cut) > 0))
             text = texts[first] if texts is not None else f"number {first}"
             shown = text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN] + "..."
             raise InputError(
-                f"text {shown!r} has {len(ids[first]) + 2} tokens ([CLS] and [SEP] counted), the window has {window}: "
+                f"text {shown!r} has {len(ids[first]) + added} tokens (special ones counted), the window has {window}: "
                 "shorten it or raise the window"
             )
-        rows = [row[: window - 2] for row in ids]
-        lengths = np.asarray([len(row) + 2 for row in rows], np.int32)
-        longest = int(lengths.max(initial=2))
+        rows = [row[: window - added] for row in ids]
+        lengths = np.asarray([len(row) + added for row in rows], np.int32)
+        longest = int(lengths.max(initial=added))
         if length is not None and length < longest:
             raise UsageError(f"length {length}: a row has {longest} tokens; pad to at least that many")
         tokens = np.full((len(rows), longest if length is None else length), self.pad_id, np.int32)
-        tokens[:, 0] = self.cls_id
+        tokens[:, :before] = self._opening
         for index, row in enumerate(rows):
-            tokens[index, 1 : 1 + len(row)] = row
-            tokens[index, 1 + len(row)] = self.sep_id
+            tokens[index, before : before + len(row)] = row
+            tokens[index, before + len(row)] = self.sep_id
         return TokenTable(tokens, lengths, sum(cut), sum(count > 0 for count in cut))
 
     def offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:

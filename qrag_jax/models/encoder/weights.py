@@ -15,14 +15,15 @@ import numpy as np
 
 from qrag_jax.files.manifest import MANIFEST, verify_manifest
 from qrag_jax.files.whole_file import read_json, write_json, write_whole
-from qrag_jax.models.encoder.config import Activation, EncoderConfig, Pooling
-from qrag_jax.models.encoder.hf_config import (
+from qrag_jax.models.encoder.config import NO_PROMPTS, Activation, EncoderConfig, Pooling, Prompts
+from qrag_jax.models.encoder.hf_config import hf_config, read_encoder_config
+from qrag_jax.models.encoder.sentence_files import (
     POOLING_PATH,
-    hf_config,
     modules_config,
     pooling_config,
-    read_encoder_config,
     read_max_seq_length,
+    read_prompts,
+    write_settings,
 )
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.table import (
@@ -48,6 +49,7 @@ class LoadedEncoder:
         pooler: the pooler's tensors by their Hugging Face names, empty when the file has none. Unused by our
             vectors; kept so that a saved folder is complete for transformers.
         max_seq_length: the window that a sentence-transformers folder asks for; None without one.
+        prompts: put before questions and documents, as the model's makers do.
     """
 
     config: EncoderConfig
@@ -55,6 +57,7 @@ class LoadedEncoder:
     tokenizer: TextTokenizer
     pooler: Mapping[str, np.ndarray] = field(default_factory=dict)
     max_seq_length: int | None = None
+    prompts: Prompts = NO_PROMPTS
 
 
 def load_encoder(
@@ -65,19 +68,22 @@ def load_encoder(
     normalize: bool | None = None,
     activation: Activation | None = None,
     revision: str | None = None,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    dim: int | None = None,
 ) -> LoadedEncoder:
-    """Loads an encoder with its tokenizer: BERT, RoBERTa, XLM-RoBERTa or MPNet, as `config.json` says.
-
-    Texts are read as they are: no "query: " or "passage: " is put before them, also for e5, whose authors do. Q-RAG's
-    towers are trained without (so were its authors'); for a frozen e5 put the prefix into the texts yourself.
+    """Loads an encoder with its tokenizer: one of `config.FAMILIES`, as `config.json` or a GGUF file says.
 
     Args:
-        source: "minilm" (the embedded package), a local folder, or a hub id.
+        source: "minilm" (the embedded package), "multilingual" (`MULTILINGUAL` of the hub), a local folder, a hub id,
+            or a `.gguf` file.
         num_layers: keep the first layers only; None keeps all.
         pooling: replaces the setting of the folder.
         normalize: replaces the setting of the folder.
         activation: replaces the setting of the folder; "gelu_tanh" for exact-gelu weights changes vectors slightly.
         revision: commit or tag of a hub id.
+        query_prompt, document_prompt: replace the prompts of the folder (`sentence_files.read_prompts`).
+        dim: keep the first components of a vector, for models trained that way (Matryoshka); None keeps all.
 
     Raises:
         UsageError: there is no such source, or it has fewer layers.
@@ -95,7 +101,7 @@ def load_encoder(
     pooler = {name: tensors[name] for name in POOLER if name in tensors}
     tokenizer = TextTokenizer.from_file(folder / "tokenizer.json")
     check_vocab(tokenizer.vocab_size, config.vocab_size, folder / "tokenizer.json")
-    overrides: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "activation": activation}
+    overrides: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "activation": activation, "dim": dim}
     config = replace(config, **{name: value for name, value in overrides.items() if value is not None})
     if num_layers is not None:
         if not 1 <= num_layers <= config.num_layers:
@@ -105,12 +111,17 @@ def load_encoder(
         for index in range(num_layers, config.num_layers):
             del params[f"layer_{index}"]
         config = replace(config, num_layers=num_layers)
+    asked = {"query": query_prompt, "document": document_prompt}
+    prompts = replace(
+        read_prompts(folder, str(source)), **{name: text for name, text in asked.items() if text is not None}
+    )
     return LoadedEncoder(
         config=config,
         params=jax.device_put(params),  # all at once: one by one each shape would be a program of its own
         tokenizer=tokenizer,
-        pooler=_pooler_tensors(config, pooler, f"{where}: ") if pooler else {},
+        pooler=_pooler_tensors(config, pooler, f"{where}: ") if pooler and config.has_pooler else {},
         max_seq_length=read_max_seq_length(folder),
+        prompts=prompts,
     )
 
 
@@ -122,6 +133,7 @@ def save_encoder(
     *,
     pooler: Mapping[str, np.ndarray] | None = None,
     max_seq_length: int | None = None,
+    prompts: Prompts = NO_PROMPTS,
 ) -> Path:
     """Writes a folder that `load_encoder` reads back bit for bit, and that sentence-transformers loads.
 
@@ -132,11 +144,14 @@ def save_encoder(
         pooler: the pooler's tensors to keep (`LoadedEncoder.pooler`); None or empty writes zeros. No vector of ours
             depends on them, but transformers reports a model without them as incomplete.
         max_seq_length: window for sentence-transformers; None is all positions of the encoder.
+        prompts: kept for those who read the folder.
     """
     folder = Path(folder)
     save_transformer(folder, config, params, tokenizer, pooler=pooler, max_seq_length=max_seq_length)
     write_json(folder / "modules.json", modules_config(config))
     write_json(folder / POOLING_PATH / "config.json", pooling_config(config))
+    if prompts != NO_PROMPTS:
+        write_settings(folder, prompts)
     return folder
 
 
@@ -151,7 +166,8 @@ def save_transformer(
 ) -> None:
     """The part of `save_encoder` that is the Transformer module of sentence-transformers: all but the pooling."""
     tensors = tensors_from_params(config, params)
-    tensors |= _pooler_tensors(config, pooler)
+    if config.has_pooler:
+        tensors |= _pooler_tensors(config, pooler)
     folder.mkdir(parents=True, exist_ok=True)
     save_tensors(folder, tensors)
     write_whole(folder / "tokenizer.json", tokenizer.to_json())

@@ -66,7 +66,7 @@ def test_tokens_that_are_missing_are_named_together():
     with pytest.raises(InputError, match=r"here: the vocabulary has no <pad>, none; tokenizers with"):
         find(make(["<s>", "</s>"], ["<s>", "</s>"]))
     with pytest.raises(InputError, match="here: puts 1 tokens around a text; one before it and one after are needed"):
-        find(make(BERT, ["[CLS]"]))
+        find(make(BERT, ["[CLS]"], unknown="[UNK]"))
 
 
 def test_names_of_a_file(tmp_path):

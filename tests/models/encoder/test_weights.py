@@ -118,8 +118,11 @@ def test_pooling_is_read_from_the_folder(folder, pooling_config, pooling):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"1_Pooling/config.json": {"pooling_mode": 3}}, "pooling 3; only mean or"),
-        ({"1_Pooling/config.json": {"pooling_mode_max_tokens": True}}, "pooling pooling_mode_max_tokens; only mean or"),
+        ({"1_Pooling/config.json": {"pooling_mode": 3}}, "pooling 3; only mean, cls or"),
+        (
+            {"1_Pooling/config.json": {"pooling_mode_max_tokens": True}},
+            "pooling pooling_mode_max_tokens; only mean, cls or",
+        ),
         ({"modules.json": [{"type": "sentence_transformers.models.Dense"}]}, "module '.*Dense' is not supported"),
         ({"modules.json": [{"type": "x.Pooling", "path": "../../etc"}]}, "module path '../../etc' leaves the folder"),
         ({"modules.json": [{"type": "x.Pooling", "path": "C:\\x"}]}, "leaves the folder"),
