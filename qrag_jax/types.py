@@ -73,6 +73,20 @@ class KnowsWords(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsQuestions(Protocol):
+    """An encoder that embeds questions in another way than documents, such as with a prompt of their own."""
+
+    def questions(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of questions, float32 [n, dim]."""
+        ...
+
+
+def for_questions(embed: Embed) -> Embed:
+    """Embeds questions: the encoder's own way where it has one."""
+    return embed.questions if isinstance(embed, ReadsQuestions) else embed
+
+
 @dataclass(frozen=True)
 class Document:
     """A text with a stable id; `metadata` has what a reader knows about it (title, path, ...)."""

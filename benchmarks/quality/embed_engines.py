@@ -115,9 +115,9 @@ def make_torch(bf16: bool) -> Callable[[Path], dict[str, Job]]:
 def load_torch_model(**model_options: str) -> Any:
     from sentence_transformers import SentenceTransformer
 
-    from qrag_jax.models.encoder.sources import find_folder
+    from qrag_jax.models.encoder.sources import find_encoder
 
-    return SentenceTransformer(str(find_folder("minilm")), device="cpu", model_kwargs=model_options).eval()
+    return SentenceTransformer(str(find_encoder("minilm")), device="cpu", model_kwargs=model_options).eval()
 
 
 def make_onnx(folder: Path) -> dict[str, Job]:

@@ -250,9 +250,9 @@ def make_chonkie(embedder: str, batch_size: int | None) -> Chunker:
 
 
 def model_folder() -> str:
-    from qrag_jax.models.encoder.sources import find_folder
+    from qrag_jax.models.encoder.sources import find_encoder
 
-    return str(find_folder("minilm"))
+    return str(find_encoder("minilm"))
 
 
 TOOLS: dict[str, Callable[[str, int | None], Chunker]] = {

@@ -25,8 +25,6 @@ from qrag_jax.chunking.tree.boundaries import (
 )
 from qrag_jax.errors import Arg
 from qrag_jax.llm.config import LlmConfig, ReadyGenerator, make_generator
-from qrag_jax.models.encoder.sources import find_folder
-from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.names import BOUNDARY_SOURCES
 from qrag_jax.types import CountTokens, Encoder, UsageError
 
@@ -97,7 +95,7 @@ class PointTools:
     def count(self) -> CountTokens:
         """Counts tokens like the language model, or like the encoder if the model cannot count."""
         own = self.generator.count
-        return own or TextTokenizer.from_file(find_folder(self.request.encoder) / "tokenizer.json").count
+        return own or load_tokenizer(self.request.encoder).count
 
 
 MakeSource = Callable[[PointTools], PredictPoints]  # of `names.BOUNDARY_SOURCES`

@@ -44,6 +44,7 @@ from qrag_jax.types import (
     Sampling,
     TextGenerator,
     check_fields,
+    for_questions,
 )
 from qrag_jax.unit_rows import checked_vectors, unit_rows
 
@@ -240,7 +241,8 @@ def _choose(
     if not asked:
         return [np.zeros(0, np.int64) for _ in texts]
     said, wanted = [one.text for one in texts], [readable(one.text) for one in asked]
-    chunks, questions = (unit_rows(checked_vectors(embed(some), some)) for some in (said, wanted))
+    chunks = unit_rows(checked_vectors(embed(said), said))
+    questions = unit_rows(checked_vectors(for_questions(embed)(wanted), wanted))
     if chunks.shape[1] != questions.shape[1]:
         raise InputError(
             f"embedder: vectors of {chunks.shape[1]} components for chunks and {questions.shape[1]} for questions; "

@@ -11,7 +11,7 @@ import numpy as np
 
 from qrag_jax.cli.terminal import may_be_lost, say
 from qrag_jax.llm.wrappers import Told
-from qrag_jax.types import Counts, Encoder, Generation, KnowsWords, Watch
+from qrag_jax.types import Counts, Encoder, Generation, KnowsWords, Watch, for_questions
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -226,6 +226,10 @@ class WithBar:
     def unknown_shares(self, texts: Sequence[str]) -> np.ndarray:
         """Shares of texts that the encoder does not know, float64 [n]; zeros if it cannot tell."""
         return self.encoder.unknown_shares(texts) if isinstance(self.encoder, KnowsWords) else np.zeros(len(texts))
+
+    def questions(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of questions, float32 [n, dim]."""
+        return for_questions(self.encoder)(texts)
 
     def __call__(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
         """Vectors of texts, float32 [n, dim]."""

@@ -16,8 +16,7 @@ from qrag_jax.chunking.chunker import ChunkConfig, make_chunker, points_of
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.boundaries import PredictPoints
 from qrag_jax.chunking.units import unit_chunks
-from qrag_jax.models.encoder.sources import find_folder
-from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.models.encoder.sources import load_tokenizer
 from qrag_jax.names import CHUNKERS, RetrieverName
 from qrag_jax.search.corpus import ChunkDocument, Corpus, build_corpus
 from qrag_jax.search.hybrid import Ranked, Retrieve, check_top_k, make_single_step
@@ -131,7 +130,7 @@ def single_step_method(
 
     predict = _tagger_points(tagger, shown) if points_of(chunking) == "tagger" else None
     if name == "bm25" and chunking.strategy not in CHUNKERS.choices("vectors") and isinstance(model, str):
-        count = TextTokenizer.from_file(find_folder(model) / "tokenizer.json").count
+        count = load_tokenizer(model).count
         chunk = make_chunker(chunking, count, predict=predict)
         return Method(chunk, make_single_step(name), count, lambda: (0, 0), chunking=chunking)
     embedder, embed = load(), shown()

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import jax
 import numpy as np
 
-from qrag_jax.models.encoder.embedder import make_embedder
+from qrag_jax.models.encoder.embedder import added_tokens, make_embedder
+from qrag_jax.models.encoder.weights import LoadedEncoder
 from qrag_jax.models.towers.q_network import PyTree, TokenRows, VectorRows
 from qrag_jax.qrag.batching import Contexts, Link, check_linkable, make_linker
 from qrag_jax.qrag.beam import Plan
@@ -191,20 +192,20 @@ def check_questions(retriever: QRagRetriever, questions: Texts) -> None:
     """Raises an error for questions that the retriever cannot read, before anything is embedded."""
     if isinstance(questions, np.ndarray) or retriever.encoder is None:
         return
-    window = retriever.model.encoder.question_window
+    window, added = retriever.model.encoder.question_window, _num_added(retriever.encoder)
     for question, ids in zip(questions, retriever.encoder.tokenizer.ids(questions), strict=True):
         shown = question if len(question) <= 60 else question[:60] + "..."
         if not len(ids):
             raise InputError(f"question {question!r}: nothing to ask; write a question")
-        if len(ids) + 2 > window:
+        if len(ids) + added > window:
             raise InputError(
-                f"question {shown!r} has {len(ids) + 2} tokens ([CLS] and [SEP] counted), this run reads {window} "
+                f"question {shown!r} has {len(ids) + added} tokens (special ones counted), this run reads {window} "
                 "(model.encoder.question_window): shorten it"
             )
 
 
 def num_tokens_asked(retriever: QRagRetriever, question: str, picked: Sequence[str]) -> int:
-    """Number of tokens that a search encoded, with [CLS] and [SEP]: those of the question and, in text mode, of every
+    """Number of tokens that a search encoded, with special ones: those of the question and, in text mode, of every
     state.
 
     Args:
@@ -213,11 +214,13 @@ def num_tokens_asked(retriever: QRagRetriever, question: str, picked: Sequence[s
     """
     assert retriever.encoder is not None
     tokenizer, model = retriever.encoder.tokenizer, retriever.model
-    in_question = tokenizer.count(question) + 2
+    in_question = tokenizer.count(question) + _num_added(retriever.encoder)
     if model.mode == "latent":
         return in_question
-    lengths = [min(len(ids) + 2, model.encoder.window) for ids in tokenizer.ids([one_line(text) for text in picked])]
-    added = [min(length - 1, model.state_chunk_window) for length in lengths]
+    special = tokenizer.num_special
+    ids = tokenizer.ids([one_line(text) for text in picked])
+    lengths = [min(len(row) + special, model.encoder.window) for row in ids]
+    added = [min(length - special + 1, model.state_chunk_window) for length in lengths]
     return sum(in_question + sum(added[:t]) for t in range(len(added)))
 
 
@@ -225,8 +228,13 @@ def num_questions_cut(retriever: QRagRetriever, questions: Texts) -> int:
     """Number of questions that are longer than their window."""
     if isinstance(questions, np.ndarray) or retriever.encoder is None:
         return 0
-    ids = retriever.encoder.tokenizer.ids(questions)
-    return sum(len(row) + 2 > retriever.model.encoder.question_window for row in ids)
+    ids, added = retriever.encoder.tokenizer.ids(questions), _num_added(retriever.encoder)
+    return sum(len(row) + added > retriever.model.encoder.question_window for row in ids)
+
+
+def _num_added(encoder: LoadedEncoder) -> int:
+    """Tokens of a question's row beside those of its text."""
+    return added_tokens(encoder.tokenizer, encoder.prompts.query)
 
 
 def _question_reader(retriever: QRagRetriever) -> Callable[[Texts], PyTree]:
@@ -238,7 +246,7 @@ def _question_reader(retriever: QRagRetriever) -> Callable[[Texts], PyTree]:
         read = lambda questions: encoder.tokenizer.encode(questions, window, length=window)  # noqa: E731
         rows = lambda table: TokenRows(table.tokens, table.lengths)  # noqa: E731
     else:
-        read, rows = make_embedder(encoder, window=window), VectorRows
+        read, rows = make_embedder(encoder, window=window).questions, VectorRows
 
     def read_questions(questions: Texts) -> PyTree:
         if isinstance(questions, np.ndarray):  # of the encoder of a latent run

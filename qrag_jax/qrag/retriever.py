@@ -16,6 +16,7 @@ import numpy as np
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from qrag_jax.config import config_from_dict
 from qrag_jax.files.manifest import ADVICE
+from qrag_jax.models.encoder.config import NO_PROMPTS, Pooling
 from qrag_jax.models.encoder.embedder import default_tokens_per_block, make_embedder
 from qrag_jax.models.encoder.hf_config import read_encoder_config
 from qrag_jax.models.encoder.text_encoder import Compute, EncoderConfig, init_encoder
@@ -48,7 +49,7 @@ class EncoderSpec:
             data are vectors).
         revision: commit or tag of a hub id.
         num_layers: number of first layers to keep; null keeps all. The depth of a `scratch` encoder.
-        pooling: `mean` or `cls`; null takes the setting of the encoder's folder.
+        pooling: `mean`, `cls` or `last`; null takes the setting of the encoder's folder.
         normalize: divide pooled vectors by their L2 norm. The towers of Q-RAG do not.
         window: most tokens of a chunk, with [CLS] and [SEP]; cut chunks are counted and reported.
         question_window: most tokens of a question; training and evaluation cut and count a longer one; a search of
@@ -60,7 +61,7 @@ class EncoderSpec:
     source: str = "minilm"
     revision: str | None = None
     num_layers: int | None = 2
-    pooling: Literal["mean", "cls"] | None = None
+    pooling: Pooling | None = None
     normalize: bool = False
     window: int = 64
     question_window: int = 64
@@ -226,6 +227,8 @@ def new_retriever(
         encoder, rows, num_cut = None, VectorRows(np.asarray(texts, np.float32)), 0
     else:
         encoder = encoder or _make_encoder(model.encoder, [*texts, *questions], encoder_key)
+        if model.mode == "text":  # towers that are trained learn without prompts, as in the paper
+            encoder = replace(encoder, prompts=NO_PROMPTS)
         rows, num_cut = _read_texts(model, encoder, texts, "chunk", progress)
     constants = _standardisation(rows.vectors) if isinstance(rows, VectorRows) else {}
     network = _network(model, encoder, constants)
@@ -287,7 +290,7 @@ def _read_texts(
     window = model.encoder.window if kind == "chunk" else model.encoder.question_window
     if model.mode == "latent":
         embedder = make_embedder(encoder, window=window)
-        vectors = embedder(texts, progress)
+        vectors = embedder(texts, progress) if kind == "chunk" else embedder.questions(texts)
         return VectorRows(vectors), embedder.counts.num_texts_cut
     table = encoder.tokenizer.encode(texts, window)
     return TokenRows(table.tokens, table.lengths), table.num_texts_cut
@@ -318,7 +321,14 @@ def retriever_files(retriever: QRagRetriever) -> dict[str, bytes]:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         encoder = retriever.encoder
-        save_encoder(folder, encoder.config, encoder.params, encoder.tokenizer, pooler=encoder.pooler)
+        save_encoder(
+            folder,
+            encoder.config,
+            encoder.params,
+            encoder.tokenizer,
+            pooler=encoder.pooler,
+            prompts=encoder.prompts if retriever.model.mode == "latent" else NO_PROMPTS,
+        )
         names = sorted(path.relative_to(folder) for path in Path(folder).rglob("*") if path.is_file())
         kept = [name for name in names if retriever.model.mode == "latent" or name.suffix != ".safetensors"]
         return {f"encoder/{name.as_posix()}": (Path(folder) / name).read_bytes() for name in kept}
@@ -462,6 +472,7 @@ def _network(model: ModelConfig, encoder: LoadedEncoder | None, constants: Mappi
         model.state_chunk_window,
         default_tokens_per_block(),
         model.compute,
+        encoder.tokenizer.num_special - 1,
     )
 
 

@@ -20,7 +20,18 @@ from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.names import STORES, StoreName
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.dense import FindNearest
-from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, Encoder, InputError, KnowsWords, Span
+from qrag_jax.types import (
+    Chunk,
+    Cost,
+    CountTokens,
+    Document,
+    Embed,
+    Encoder,
+    InputError,
+    KnowsWords,
+    Span,
+    for_questions,
+)
 from qrag_jax.unit_rows import are_unit, checked_vectors, unit_rows
 
 ChunkDocument = Callable[[Document], Sequence[Chunk]]
@@ -320,7 +331,7 @@ def embed_question(corpus: Corpus, embed: Embed, question: str) -> np.ndarray:
     dim = corpus.unit_vectors.shape[1]
     if isinstance(embed, Encoder):
         check_fingerprint(corpus, embed.fingerprint, "the question")
-    return asked_vector(embed_texts(embed, [question])[0], dim)
+    return asked_vector(embed_texts(for_questions(embed), [question])[0], dim)
 
 
 def asked_vector(vector: np.ndarray, dim: int) -> np.ndarray:

@@ -25,7 +25,7 @@ from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.context.pack import Passage, line_of
 from qrag_jax.search.corpus import embed_texts
 from qrag_jax.search.hybrid import WORDS_WEIGHT, fused_with_words, words_weight
-from qrag_jax.types import Chunk, Document, Embed, Place, Sentence, Span
+from qrag_jax.types import Chunk, Document, Embed, Place, Sentence, Span, for_questions
 from qrag_jax.unit_rows import unit_rows
 
 _NO_ANSWERS = ("heading", "rule", "front_matter", "definitions")  # kinds of blocks that name or divide
@@ -177,5 +177,6 @@ def copy_places(
 def _cosines(question: str, texts: Sequence[str], embed: Embed) -> np.ndarray:
     """Cosines of the question and every text; equal texts are embedded once."""
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    asked, *vectors = unit_rows(embed_texts(embed, [question, *numbers]).astype(np.float64))
-    return (np.stack(vectors) @ asked)[[numbers[text] for text in texts]]
+    (asked,) = unit_rows(embed_texts(for_questions(embed), [question]).astype(np.float64))
+    vectors = unit_rows(embed_texts(embed, list(numbers)).astype(np.float64))
+    return (vectors @ asked)[[numbers[text] for text in texts]]

@@ -14,7 +14,7 @@ from qrag_jax.chunking.text.blocks import make_unit_splitter
 from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
 from qrag_jax.chunking.tree.boundaries import PredictPoints, predict_at_once
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.models.encoder.sources import find_folder
+from qrag_jax.models.encoder.sources import load_tokenizer
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.names import CHUNKERS, PointsName
 from qrag_jax.types import Chunk, Document, Embed, UsageError
@@ -132,7 +132,7 @@ def make_cutter(request: ChunkRequest, documents: Sequence[Document], tools: Poi
 def _load(request: ChunkRequest) -> Cutter:
     config = request.config
     if config.strategy not in CHUNKERS.choices("vectors") and not request.vectors:
-        return Cutter(request, TextTokenizer.from_file(find_folder(request.encoder) / "tokenizer.json"))
+        return Cutter(request, load_tokenizer(request.encoder))
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder
 

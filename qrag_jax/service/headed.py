@@ -16,8 +16,7 @@ from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed
 from qrag_jax.files.new_folder import new_folder
 from qrag_jax.llm.config import LlmConfig, make_generator
 from qrag_jax.measures.boundary_scores import Judged, score_points
-from qrag_jax.models.encoder.sources import find_folder
-from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.models.encoder.sources import load_tokenizer
 from qrag_jax.names import BOUNDARY_SOURCES, View
 from qrag_jax.types import InputError
 
@@ -148,7 +147,7 @@ def build_benchmark(
     with new_folder(request.out, "hicbench") as new:  # first, to report a folder that cannot be written before the work
         documents = read_headed(request.paths, request.view)[: request.max_documents]
         generator = make_generator(request.llm)
-        count = generator.count or TextTokenizer.from_file(find_folder(request.encoder) / "tokenizer.json").count
+        count = generator.count or load_tokenizer(request.encoder).count
         built = build_hicbench(documents, generator, count, request.config, progress=progress)
         if told is not None:
             told(built, len(documents))

@@ -5,7 +5,7 @@ import pytest
 
 from qrag_jax.measures.answer_vectors import bert_score, match_tokens
 from qrag_jax.models.encoder.embedder import make_embedder
-from qrag_jax.models.encoder.sources import MINILM, find_folder
+from qrag_jax.models.encoder.sources import MINILM, find_encoder
 from qrag_jax.models.encoder.weights import load_encoder
 
 pytestmark = pytest.mark.oracle
@@ -52,7 +52,7 @@ def minilm():
 def published(answers, references):
     from bert_score import BERTScorer
 
-    scorer = BERTScorer(model_type=str(find_folder(MINILM)), num_layers=6, device="cpu")
+    scorer = BERTScorer(model_type=str(find_encoder(MINILM)), num_layers=6, device="cpu")
     return np.stack([score.numpy() for score in scorer.score(answers, references)], axis=1)
 
 
@@ -70,7 +70,7 @@ def test_texts_whose_tokens_are_read_with_the_special_ones(minilm):
     """The published number to 1e-5, once our matching is given the published tool's candidates."""
     from sentence_transformers import SentenceTransformer
 
-    encoder = SentenceTransformer(str(find_folder(MINILM)), device="cpu")
+    encoder = SentenceTransformer(str(find_encoder(MINILM)), device="cpu")
 
     def with_special(text):
         return encoder.encode(text, output_value="token_embeddings", convert_to_numpy=False).numpy()

@@ -8,7 +8,7 @@ from support.encoders import random_encoder, unigram
 
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.export import export_router, export_sentence_transformer
-from qrag_jax.models.encoder.sources import MINILM, find_folder
+from qrag_jax.models.encoder.sources import MINILM, find_encoder
 from qrag_jax.models.encoder.weights import load_encoder
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("quick_compilation")]
@@ -36,14 +36,14 @@ def minilm():
 
 
 def test_minilm_vectors(minilm):
-    reference = load_reference(find_folder(MINILM))
+    reference = load_reference(find_encoder(MINILM))
     embed = make_embedder(minilm)
     np.testing.assert_allclose(embed(TEXTS), reference.encode(TEXTS), atol=1e-5)
     assert embed.window == reference.max_seq_length and embed.counts.num_texts_cut == 1
 
 
 def test_minilm_token_vectors(minilm):
-    reference = load_reference(find_folder(MINILM))
+    reference = load_reference(find_encoder(MINILM))
     embed = make_embedder(minilm)
     for text in TEXTS[:6]:
         expected = reference.encode(text, output_value="token_embeddings", convert_to_numpy=False).numpy()

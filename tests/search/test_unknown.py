@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from qrag_jax.index.index import open_index
-from qrag_jax.models.encoder.sources import find_folder
-from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.models.encoder.sources import load_tokenizer
 from qrag_jax.search.corpus import Corpus, embed_corpus
 from qrag_jax.search.hybrid import rank_dense, rank_hybrid
 from qrag_jax.types import Chunk, Document, InputWarning
@@ -36,7 +35,7 @@ def corpus():
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return TextTokenizer.from_file(find_folder("minilm") / "tokenizer.json")
+    return load_tokenizer("minilm")
 
 
 def test_a_question_in_unknown_words_is_ranked_by_words_alone(corpus):

@@ -17,7 +17,7 @@ from qrag_jax.names import NOTE_MODES, NoteMode
 from qrag_jax.search.corpus import Corpus, MadeBy, embed_texts
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked, rank_bm25
 from qrag_jax.search.note_search import INSERTING, NotedCorpus, NotedRanked, NoteSearch, note_corpus, rank_noted
-from qrag_jax.types import CountTokens, Embed, Encoder, Note, NoteReader, ReadNotes, UsageError
+from qrag_jax.types import CountTokens, Embed, Encoder, Note, NoteReader, ReadNotes, UsageError, for_questions
 
 BM25 = "bm25"
 UNCAPPED = "best_of_uncapped"  # `best_of` without `NoteSearch.capped`
@@ -283,6 +283,22 @@ def _search_of(mode: str, search: NoteSearch, seed: int) -> NoteSearch:
     return replace(search, mode=plain, words_weight=weight, seed=seed)
 
 
+@dataclass
+class _Counted:
+    """An embedder that counts its texts."""
+
+    embed: Embed
+    num_texts: int = 0
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        self.num_texts += len(texts)
+        return self.embed(texts)
+
+    def questions(self, texts: Sequence[str]) -> np.ndarray:
+        self.num_texts += len(texts)
+        return for_questions(self.embed)(texts)
+
+
 def _ask(
     noted: NotedCorpus,
     asked: Asked,
@@ -293,12 +309,7 @@ def _ask(
     ks: Sequence[int],
     cut_of: _CutCounter,
 ) -> _Asked:
-    embedded = [0]
-
-    def counted(texts: Sequence[str]) -> np.ndarray:
-        embedded[0] += len(texts)
-        return embed(texts)
-
+    counted = _Counted(embed)
     start = time.perf_counter()
     ranked = rank_mode(asked.question, noted, counted, mode, search, seed, max(ks))
     seconds = time.perf_counter() - start
@@ -308,7 +319,7 @@ def _ask(
     if isinstance(ranked, NotedRanked) and _search_of(mode, search, seed).mode in INSERTING:
         inserted = ranked.telling.tolist()
     num_noted, num_cut = cut_of(tuple(inserted))
-    return (recall == 1).astype(np.float64), recall, max(embedded[0] - 1, 0), seconds, num_noted, num_cut
+    return (recall == 1).astype(np.float64), recall, max(counted.num_texts - 1, 0), seconds, num_noted, num_cut
 
 
 def _cut_counter(noted: NotedCorpus, max_share: float, count: CountTokens, window: int | None) -> _CutCounter:

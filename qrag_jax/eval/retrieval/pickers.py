@@ -169,7 +169,7 @@ def make_pickers(
             pickers["untrained"] = multi_step_picker(make_action_bank(untrained, texts, vectors=vectors), questions)
         if "single_step" in methods:
             ask = make_embedder(loaded, window=retriever.model.encoder.question_window)
-            pickers["single_step"] = single_step_picker(vectors, ask(questions))
+            pickers["single_step"] = single_step_picker(vectors, ask.questions(questions))
     if "bm25" in methods:
         pickers["bm25"] = bm25_picker(texts, questions)
     return pickers

@@ -13,7 +13,7 @@ import numpy as np
 
 from qrag_jax.models.decoder.config import DecoderConfig, DecoderFamily, RopeScaling
 from qrag_jax.models.decoder.rotary import inverse_frequencies
-from qrag_jax.models.gguf.file import GGUFFile
+from qrag_jax.models.gguf.file import GGUFFields, GGUFFile, short
 from qrag_jax.types import InputError
 
 _FAMILIES: dict[str, DecoderFamily] = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
@@ -45,7 +45,6 @@ _ABSENT = (  # not computed here when they are there and not 0
     "residual_scale",
     "logit_scale",
 )
-_LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 # Llama 3.1 to 3.3: a file holds what the formula gives, not its numbers.
 _LLAMA3 = {"original_max_positions": 8192, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
@@ -58,7 +57,7 @@ def gguf_decoder_config(file: GGUFFile) -> DecoderConfig:
         raise InputError(
             f"{file.path}: general.architecture is {name!r}, only {known} are read; the engine llamacpp reads more"
         )
-    fields = _Fields(file, name)
+    fields = GGUFFields(file, name)
     if fields.get("attention.causal") not in (None, True):
         raise fields.error("attention.causal", fields.get("attention.causal"), "only causal decoders are supported")
     if found := [key for key in _ABSENT if _is_set(fields.get(key))]:
@@ -80,8 +79,8 @@ def gguf_decoder_config(file: GGUFFile) -> DecoderConfig:
         num_kv_heads=fields.size("attention.head_count_kv", num_heads),
         head_dim=head_dim,
         max_positions=fields.size("context_length"),
-        norm_eps=_short(fields.number("attention.layer_norm_rms_epsilon")),
-        rope_theta=_short(fields.number("rope.freq_base", 10_000.0)),
+        norm_eps=short(fields.number("attention.layer_norm_rms_epsilon")),
+        rope_theta=short(fields.number("rope.freq_base", 10_000.0)),
         rope_scaling=_rope_scaling(fields),
         tie_embeddings=not has("output.weight"),
         qkv_bias=has("blk.0.attn_q.bias"),
@@ -96,37 +95,7 @@ def _is_set(value: Any) -> bool:
     return value is not None and not (isinstance(value, int | float | str) and not value)
 
 
-class _Fields:
-    """Metadata of one architecture, checked as they are asked for."""
-
-    def __init__(self, file: GGUFFile, architecture: str) -> None:
-        self.file, self.architecture = file, architecture
-
-    def get(self, key: str) -> Any:
-        return self.file.metadata.get(f"{self.architecture}.{key}")
-
-    def size(self, key: str, default: int | None = None) -> int:
-        value: Any = default if self.get(key) is None else self.get(key)
-        if type(value) is not int or value < 1:
-            raise self.error(key, value, "one positive whole number is needed")
-        return value
-
-    def number(self, key: str, default: float | None = None) -> float:
-        value: Any = default if self.get(key) is None else self.get(key)
-        if type(value) not in (int, float) or not _LEAST <= value <= _MOST:
-            raise self.error(key, value, "a positive number of float32's range is needed")
-        return float(value)
-
-    def error(self, key: str, value: object, what: str) -> InputError:
-        return InputError(f"{self.file.path}: {self.architecture}.{key} is {value!r:.100}; {what}")
-
-
-def _short(value: float) -> float:
-    """The shortest decimal number with the same float32: 1e-5 is stored as 9.99999974e-06."""
-    return float(str(np.float32(value)))
-
-
-def _vocab_size(file: GGUFFile, fields: _Fields) -> int:
+def _vocab_size(file: GGUFFile, fields: GGUFFields) -> int:
     """Rows of the embedding table, which the metadata may leave out."""
     table = file.tensors.get("token_embd.weight")
     if table is None:
@@ -134,7 +103,7 @@ def _vocab_size(file: GGUFFile, fields: _Fields) -> int:
     return fields.size("vocab_size", table.shape[0])
 
 
-def _rope_scaling(fields: _Fields) -> RopeScaling:
+def _rope_scaling(fields: GGUFFields) -> RopeScaling:
     kind = fields.get("rope.scaling.type")
     # Older files name a linear factor and no type; 0 is none.
     stretch = "rope.scaling.factor"
@@ -147,9 +116,9 @@ def _rope_scaling(fields: _Fields) -> RopeScaling:
     if not isinstance(kind, str) or kind not in ("linear", "yarn"):
         raise fields.error("rope.scaling.type", kind, "only none, linear and yarn are supported")
     if kind == "linear":
-        factor = _short(fields.number(stretch))
+        factor = short(fields.number(stretch))
         return RopeScaling() if factor == 1 else RopeScaling(kind="linear", factor=factor)
-    factor = _short(fields.number("rope.scaling.factor"))
+    factor = short(fields.number("rope.scaling.factor"))
     attention = fields.number("rope.scaling.attn_factor", 1.0)
     if attention != 1:
         raise fields.error("rope.scaling.attn_factor", attention, "only 1 is supported")
@@ -165,7 +134,7 @@ def _rope_scaling(fields: _Fields) -> RopeScaling:
 def _with_llama3(file: GGUFFile, config: DecoderConfig) -> DecoderConfig:
     """The config whose rotary frequencies are the ones that the file divides by its factors."""
     divisors = file.read(_FREQUENCIES)
-    scaling = RopeScaling(kind="llama3", factor=max(1.0, _short(float(divisors.max()))), **_LLAMA3)
+    scaling = RopeScaling(kind="llama3", factor=max(1.0, short(float(divisors.max()))), **_LLAMA3)
     plain, stretched = inverse_frequencies(config)[0], inverse_frequencies(replace(config, rope_scaling=scaling))[0]
     fits = divisors.shape == plain.shape and np.allclose(plain / stretched, divisors, rtol=1e-3)
     if config.rope_scaling.kind != "default" or not fits:

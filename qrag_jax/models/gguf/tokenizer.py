@@ -1,4 +1,4 @@
-"""The tokenizer that the metadata of a GGUF file describes: byte-level BPE with a named pre-tokenizer.
+"""The tokenizer that the metadata of a GGUF file describes: byte-level BPE with a named pre-tokenizer, or WordPiece.
 
 A GGUF file has the vocabulary, the merges and a name of the rule that cuts text into words before the merges; the
 rules themselves stand in llama.cpp. Those of four names are here. A wrong rule gives wrong ids and no error, so every
@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from qrag_jax.types import InputError
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 _KEY = "tokenizer.ggml."
+_MARKED = re.compile(r"\[.+\]")  # special tokens of BERT
 # Ends of an answer or a text; a model may have learned to write another one than its file names as eos.
 KNOWN_ENDS = frozenset({"<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"})
 # Texts that llama.cpp reads as marks also where the file calls them ordinary.
@@ -71,6 +72,50 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], source: str) -> Tokenizer:
     added = {token: kind for token, kind in kinds if kind in (_CONTROL, _USER_DEFINED)}
     tokenizer.add_tokens([AddedToken(token, normalized=False, special=added[token] == _CONTROL) for token in added])
     return tokenizer
+
+
+def word_pieces_from_gguf(metadata: Mapping[str, Any], source: str) -> tuple[Tokenizer, dict[str, str]]:
+    """Builds the WordPiece tokenizer of an encoder (`tokenizer.ggml.model` "bert"), and names its special tokens.
+
+    A file marks the beginning of a word where a vocabulary of BERT marks its continuation: `▁play`, `ing` in place of
+    `play`, `##ing`. Text is lower-cased if no token has a capital letter.
+
+    Returns:
+        The tokenizer, which puts [CLS] and [SEP] around a text; special tokens by `pad_token`, `unk_token`,
+        `cls_token`, `sep_token`.
+    """
+    tokens = _texts(metadata, "tokens", source)
+    words = [_as_in_bert(token) for token in tokens]
+    vocab = {token: number for number, token in enumerate(words)}
+    if len(vocab) != len(words):
+        raise InputError(f"{_KEY}tokens names {len(words) - len(vocab)} tokens twice", file=source)
+    keys = {"pad_token": "padding", "unk_token": "unknown", "sep_token": "seperator"}  # so it is spelled there
+    ids = {role: _id(metadata, key, len(tokens), source) for role, key in keys.items()}
+    ids["cls_token"] = _id(metadata, "cls", len(tokens), source)
+    ids["cls_token"] = _id(metadata, "bos", len(tokens), source) if ids["cls_token"] is None else ids["cls_token"]
+    usual = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    names = {role: usual[role] if number is None else words[number] for role, number in ids.items()}
+    if missing := [name for name in names.values() if name not in vocab]:
+        raise InputError(f"{_KEY}tokens: no token {', '.join(missing)}; the file has no whole tokenizer", file=source)
+    is_lower = not any(word != word.lower() for word in words if not _MARKED.fullmatch(word))
+    tokenizer = Tokenizer(models.WordPiece(vocab=vocab, unk_token=names["unk_token"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=is_lower)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    first, last = names["cls_token"], names["sep_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {last} $B:1 {last}:1",
+        special_tokens=[(token, vocab[token]) for token in (first, last)],
+    )
+    special = [token for token in words if _MARKED.fullmatch(token) and "unused" not in token]
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
+    return tokenizer, names
+
+
+def _as_in_bert(token: str) -> str:
+    if _MARKED.fullmatch(token):
+        return token
+    return token[1:] if token.startswith("\u2581") else f"##{token}"
 
 
 def ends_of_gguf(metadata: Mapping[str, Any], source: str) -> tuple[int | None, int | None, frozenset[int]]:

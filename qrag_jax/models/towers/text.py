@@ -24,6 +24,7 @@ def assemble_state(
     chunk_lengths: Int[Array, " taken"],
     chunk_window: int,
     sep_id: int,
+    num_opening: int = 1,
 ) -> tuple[Int[Array, " state_width"], Int[Array, ""]]:
     """Packs one state's tokens: the question's row, then every chunk's row without its [CLS].
 
@@ -32,13 +33,15 @@ def assemble_state(
         chunks: `[CLS] chunk [SEP]` of the taken chunks in document order, padded.
         chunk_window: most tokens that one chunk adds; the tail of a longer chunk is cut, its [SEP] stays.
         sep_id: id of [SEP].
+        num_opening: tokens that open a row: 1, or 0 for an encoder without [CLS].
 
     Returns:
-        Tokens [question_width + taken * width], where width = min(chunk_width - 1, chunk_window), and their number.
+        Tokens [question_width + taken * width], where width = min(chunk_width - num_opening, chunk_window), and their
+        number.
     """
-    width = min(chunks.shape[1] - 1, chunk_window)
-    bodies = chunks[:, 1 : 1 + width]
-    body_lengths = jnp.minimum(chunk_lengths - 1, width)
+    width = min(chunks.shape[1] - num_opening, chunk_window)
+    bodies = chunks[:, num_opening : num_opening + width]
+    body_lengths = jnp.minimum(chunk_lengths - num_opening, width)
     last = jnp.arange(width, dtype=body_lengths.dtype) == body_lengths[:, None] - 1
     bodies = jnp.where(last, sep_id, bodies)
     starts = question_length + jnp.cumsum(body_lengths) - body_lengths
@@ -60,6 +63,7 @@ def make_text_network(
     chunk_window: int = 64,
     tokens_per_block: int = 1024,
     compute: Compute = FLOAT32,
+    num_opening: int = 1,
 ) -> Network:
     """Text towers over one encoder architecture, each with its own weights.
 
@@ -71,6 +75,7 @@ def make_text_network(
         chunk_window: most tokens that one taken chunk adds to the state.
         tokens_per_block: inner batch of the encoder; about 1,024 on CPU, large on accelerators.
         compute: precision and recomputation.
+        num_opening: as in `assemble_state`.
     """
     factor = 1.0 / scale
 
@@ -90,7 +95,7 @@ def make_text_network(
     def states(params: PyTree, questions: TokenRows, table: TokenRows, taken: Int[Array, "batch taken"]) -> Array:
         tokens, lengths = questions.tokens, questions.lengths
         if taken.shape[1]:
-            pack = lambda q, n, c, m: assemble_state(q, n, c, m, chunk_window, sep_id)  # noqa: E731
+            pack = lambda q, n, c, m: assemble_state(q, n, c, m, chunk_window, sep_id, num_opening)  # noqa: E731
             tokens, lengths = jax.vmap(pack)(tokens, lengths, table.tokens[taken], table.lengths[taken])
         if tokens.shape[1] > config.max_positions:
             raise UsageError(
@@ -99,4 +104,4 @@ def make_text_network(
             )
         return encode(params["state"], tokens, lengths)
 
-    return Network(make_params, actions, states, config.hidden_size)
+    return Network(make_params, actions, states, config.output_size)

@@ -25,7 +25,7 @@ from qrag_jax.search.corpus import check_fingerprint, embed_texts
 from qrag_jax.search.hybrid import words_weight
 from qrag_jax.search.levels.level_context import LevelRanked
 from qrag_jax.search.levels.level_search import LevelIndex
-from qrag_jax.types import Embed, Encoder, UsageError
+from qrag_jax.types import Embed, Encoder, UsageError, for_questions
 
 Tokens = int | float | np.ndarray
 
@@ -92,7 +92,7 @@ def rank_levels(
         check_fingerprint(index.corpus, embed.fingerprint, "the question")
     plans = planner([question], heads)
     (levels,) = plans.ranges
-    vector = embed_texts(embed, [question])[0]
+    vector = embed_texts(for_questions(embed), [question])[0]
     words = words_weight(question, embed, weight)
     ranked = index.rank(question, vector, levels, top_k, weight=words, smooth=smooth)
     read = LevelRange(0, levels.most) if smooth else levels

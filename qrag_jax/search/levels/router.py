@@ -22,7 +22,7 @@ from qrag_jax.search.corpus import check_fingerprint, embed_texts
 from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.search.levels.planners import Planner, Plans, check_levels
 from qrag_jax.search.levels.profiles import profile_names, score_profiles
-from qrag_jax.types import Embed, InputError, UsageError
+from qrag_jax.types import Embed, InputError, UsageError, for_questions
 
 KIND = "router"  # in the metadata of a run
 _FORMAT = 1
@@ -92,7 +92,7 @@ def make_planner(router: Router, index: LevelIndex, embed: Embed) -> Planner:
     check_fingerprint(index.corpus, router.fingerprint, "the router")
 
     def plan(questions: Sequence[str], heads: Sequence[str]) -> Plans:
-        vectors = embed_texts(embed, questions)
+        vectors = embed_texts(for_questions(embed), questions)
         features = vectors if router.features == "vectors" else score_profiles(index, questions, vectors)
         return Plans([router.ranges[place] for place in route(router, features).tolist()])
 
