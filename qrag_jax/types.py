@@ -88,6 +88,31 @@ def for_questions(embed: Embed) -> Embed:
 
 
 @dataclass(frozen=True)
+class EncoderOptions:
+    """How an encoder reads. None: as its makers mean it, by its files or its name (`models.load_encoder`).
+
+    Attributes:
+        query_prompt, document_prompt: text put before questions and documents; empty is none.
+        dim: the first components of a vector that are kept, for encoders trained that way (Matryoshka).
+    """
+
+    query_prompt: str | None = None
+    document_prompt: str | None = None
+    dim: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, positive=("dim",))
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Names of the options that are set."""
+        return tuple(name for name, value in vars(self).items() if value is not None)
+
+
+AS_MADE = EncoderOptions()
+
+
+@dataclass(frozen=True)
 class Document:
     """A text with a stable id; `metadata` has what a reader knows about it (title, path, ...)."""
 

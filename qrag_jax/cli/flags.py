@@ -29,7 +29,10 @@ texts PATHS... QUESTION ...  files, folders or one index, then the question
 . --tagger RUN          run folder of `qrag train tagger`, for --points tagger (default: the tagger in this package)
 --sizes N,N,...         for levels: cut nested spans of at most N tokens instead of sections, for example
                         1024,512,256,128,64
---model M = minilm      encoder: minilm, a folder or a hub id
+--model M = minilm      encoder: minilm, a folder, a .gguf file, a hub id, or multilingual (about 100 languages)
+. --query_prompt TEXT   text put before questions, as the encoder was trained (default: by its files; '' for none)
+. --document_prompt TEXT  text put before documents (default: by the encoder's files; '' for none)
+. --dim N               keep the first N components of a vector, for encoders trained that way (default: all)
 . --notes_mode M        how to use the notes of an index: best_of (the best score of a chunk and its notes), insert (put
                         the nearest notes into their chunks), all, random (a control), none (default: best_of if there
                         are notes)
@@ -173,6 +176,7 @@ _KINDS: Mapping[str, Callable[[str], Any]] = {
     "I,I,...": seeds,
     "M,M,...": names,
     "M,...": parts,
+    "TEXT": str,
     "PART": html_part,
     "P,...": parts,
 }  # by the METAVAR of a flag; any other METAVAR takes text that is not blank

@@ -13,7 +13,7 @@ from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.errors import worded
 from qrag_jax.names import CHUNKERS, INDEX_NOTES, PARENTS, STORES
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import EncoderOptions, InputError, UsageError
 
 if TYPE_CHECKING:
     from qrag_jax.cli.progress import Progress
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from qrag_jax.service.indexing import NotesRequest, NotesWatch
 
 _OF_CUTTING = ("strategy", "max_tokens", "points", "tagger", "sizes", "parents", "compressor")  # as of `CutOptions`
+_OF_READING = ("query_prompt", "document_prompt", "dim")  # as of `EncoderOptions`
 _OF_ACTIONS = {
     "num_shards": ("build",),
     "shard": ("build",),
@@ -34,7 +35,7 @@ _OF_ACTIONS = {
     "store": ("build", "add"),
     "notes": ("build", "add"),
     "estimate": ("build", "add"),
-    **dict.fromkeys(("retriever", "model", *_OF_CUTTING), ("build", "add")),
+    **dict.fromkeys(("retriever", "model", *_OF_READING, *_OF_CUTTING), ("build", "add")),
 }
 _LLM = "llm"  # notes by a language model
 _MAX_NAMED = 20
@@ -90,7 +91,9 @@ index INDEX           folder of the index
 paths [PATHS ...]     files or folders
 --retriever RUN       cut and embed as this run does; the index then works with this run and all runs with the same
                       encoder (default: none)
---model M             encoder: minilm, a folder or a hub id (default: minilm; not with a run)
+--model M             encoder: minilm, a folder, a .gguf file, a hub id, or multilingual for about 100 languages
+                      (default: minilm; not with a run)
+. --query_prompt --document_prompt --dim
 --strategy
 --max_tokens N        most tokens of a chunk (default: 200; none with --sizes; not with a run)
 . --points --tagger --sizes
@@ -147,7 +150,11 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
     from qrag_jax.service.cutting import CutOptions
     from qrag_jax.service.indexing import UpdateRequest, update
 
-    more = {"cut": made(CutOptions, vars(args)), "notes": _notes(args)}
+    more = {
+        "cut": made(CutOptions, vars(args)),
+        "notes": _notes(args),
+        "reads": made(EncoderOptions, vars(args)),
+    }
     request = made(UpdateRequest, vars(args), folder=folder, mirror=args.action == "build", **more)
     try:
         with Progress(transient=True) as bars:
@@ -256,7 +263,8 @@ def format_info(info: "IndexInfo", is_verified: bool) -> str:
     lines = [
         f"{info.folder}: {_several(len(documents), 'document')}, {_several(num_chunks, 'chunk')}, "
         f"{info.num_bytes / 1e6:,.1f} MB",
-        f"encoder   {settings.model} ({settings.fingerprint[:12]}), vectors of {info.dim}",
+        f"encoder   {settings.model} ({settings.fingerprint[:12]}), vectors of {info.dim}"
+        + "".join(f", {name} {getattr(settings.reads, name)!r}" for name in settings.reads.given),
         f"chunks    {worded(settings.cutting, as_flag)}; {num_cut:,} longer than the encoder reads",
         f"notes     {format_notes(info)}",
     ]

@@ -17,7 +17,9 @@ CUTTING = """\
 --strategy
 --max_tokens N   most tokens of a passage (default: 200; not with a run)
 . --points --tagger --sizes
---model M        encoder: minilm, a folder or a hub id (default: minilm; not with a run)
+--model M        encoder: minilm, a folder, a .gguf file, a hub id, or multilingual for about 100 languages (default:
+                 minilm; not with a run)
+. --query_prompt --document_prompt --dim
 """
 CHOICE = """\
 --only --exclude --no_ignore --encoding --strict --follow_links --max_input_gb
@@ -25,7 +27,9 @@ CHOICE = """\
 """
 _REASONS = {
     "strategy": "a run reads sentences",
-    "model": "a run uses the encoder that it was trained with",
+    **dict.fromkeys(
+        ("model", "query_prompt", "document_prompt", "dim"), "a run uses the encoder that it was trained with"
+    ),
     "top_k": "a run picks --num_steps chunks",
 }
 WAYS = """\
@@ -54,6 +58,7 @@ def search_request(values: Mapping[str, Any], *, run_first: bool = False) -> "Se
     from qrag_jax.index.sources import is_run
     from qrag_jax.service.cutting import CutOptions
     from qrag_jax.service.search import SearchRequest
+    from qrag_jax.types import EncoderOptions
 
     paths, retriever = values["paths"], values["retriever"]
     first, *rest = paths
@@ -64,12 +69,13 @@ def search_request(values: Mapping[str, Any], *, run_first: bool = False) -> "Se
             raise UsageError(f"{first}: is a run; put the files or folders before the question: RUN PATHS... QUESTION")
         paths, retriever = rest, first
     cuts = flags.made(CutOptions, values)
-    given = cuts.given + ["model"] * (values["model"] is not None)
+    reads = flags.made(EncoderOptions, values)
+    given = cuts.given + [*reads.given] + ["model"] * (values["model"] is not None)
     given += ["top_k"] * (values.get("top_k") is not None)
     if given and retriever not in (None, *RETRIEVERS):
         reason = _REASONS.get(given[0], _REASONS["strategy"])
         raise UsageError(f"--{given[0]}: works only with --retriever {SHOWN_RETRIEVERS}; {reason}")
-    return flags.made(SearchRequest, values, paths=tuple(paths), retriever=retriever, cuts=cuts)
+    return flags.made(SearchRequest, values, paths=tuple(paths), retriever=retriever, cuts=cuts, reads=reads)
 
 
 def open_searched(request: "SearchRequest") -> "Index":

@@ -41,7 +41,7 @@ from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.search.note_search import NotedCorpus
-from qrag_jax.types import Arg, Chunk, Document, Encoder, UsageError
+from qrag_jax.types import AS_MADE, Arg, Chunk, Document, Encoder, EncoderOptions, UsageError
 
 if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
@@ -61,6 +61,7 @@ def index_settings(
     parents: ParentsName | None = None,
     compressor: str | os.PathLike | None = None,
     store: StoreName = "memory",
+    reads: EncoderOptions = AS_MADE,
 ) -> IndexSettings:
     """The settings of a new index.
 
@@ -77,6 +78,7 @@ def index_settings(
         parents: how nodes above the leaves get vectors, with strategy `levels`; None is best_child.
         compressor: run of the compressor, with parents `compressor`.
         store: one of `names.STORES`; it finds the nearest vectors.
+        reads: prompts and size of the vectors; not of a run.
 
     Raises:
         UsageError: two options do not go together, or the tagger or compressor does not exist.
@@ -98,12 +100,13 @@ def index_settings(
         return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting, store=store)
     return IndexSettings(
         chunking,
-        os.path.abspath(model) if os.path.isdir(model) else model,
+        os.path.abspath(model) if os.path.isdir(model) or model.endswith(".gguf") else model,
         is_tree=tree or chunking.strategy in CHUNKERS.choices("tree"),
         notes=setting,
         tagger=_tagger_setting(tagger) if by_tagger else None,
         parents=_parents_setting(parents or "best_child", compressor) if has_levels else None,
         store=store,
+        reads=reads,
     )
 
 
@@ -204,7 +207,7 @@ def index_method(
     if is_name and not settings.is_run:
         assert settings.chunking is not None  # only an index made by a run has none
         name, tagger = cast(RetrieverName, retriever or "hybrid"), (settings.tagger and settings.tagger.run) or None
-        method = single_step_method(name, encoder or settings.model, settings.chunking, show, tagger)
+        method = single_step_method(name, encoder or settings.model, settings.chunking, show, tagger, settings.reads)
         method = replace(method, encoder=method.encoder or settings.model)
     else:
         run = settings.model if is_name else retriever

@@ -45,7 +45,19 @@ from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
 from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.search.levels.planners import Planned, Planner, rank_levels
 from qrag_jax.search.note_search import make_noted_retrieve
-from qrag_jax.types import Arg, Cost, Document, Embed, Hit, InputWarning, Note, TextGenerator, UsageError
+from qrag_jax.types import (
+    AS_MADE,
+    Arg,
+    Cost,
+    Document,
+    Embed,
+    EncoderOptions,
+    Hit,
+    InputWarning,
+    Note,
+    TextGenerator,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
@@ -53,7 +65,7 @@ if TYPE_CHECKING:
 
 _NUM_AROUND = 2  # sentences added on either side of each pick of a run
 _MAX_VIEWS = 4
-_MULTILINGUAL = "intfloat/multilingual-e5-small"
+_MULTILINGUAL = "multilingual"
 
 
 def open_index(
@@ -67,6 +79,7 @@ def open_index(
     encoding: str = "utf-8",
     strict: bool = False,
     show: Show | None = None,
+    reads: EncoderOptions = AS_MADE,
 ) -> "Index":
     """Opens documents for searching. Loads no encoder, and no documents of an index on disk.
 
@@ -80,6 +93,7 @@ def open_index(
         only: patterns of the documents to open.
         encoding, strict: as in `read_files`.
         show: wraps the encoder, to show progress.
+        reads: for files: prompts of the encoder, and size of the vectors.
 
     Raises:
         UsageError: a path does not exist, an index is mixed with other paths, or an argument applies only to files.
@@ -87,7 +101,7 @@ def open_index(
     """
     seconds: dict[str, float] = {}
     with timed("read", seconds):
-        made = make_source(source, encoder, chunking, tagger, _patterns(only), encoding, strict)
+        made = make_source(source, encoder, chunking, tagger, _patterns(only), encoding, strict, reads)
     loaded = None if encoder is None or isinstance(encoder, str) else encoder
     return Index(made, retriever, loaded, show, seconds)
 
@@ -334,7 +348,7 @@ class Index:
                 settings, retriever = self.settings, cast("str | QRagRetriever", options.retriever)
                 loads = not settings.is_run and not options.is_run and retriever != "bm25"
                 if loads and self._encoder is None:
-                    self._encoder = load_embedder(settings.model)
+                    self._encoder = load_embedder(settings.model, settings.reads)
                 steps = options.num_steps if options.is_run else None
                 self._methods[key] = index_method(
                     settings, retriever, steps, self._show, stop=options.stop, encoder=self._encoder

@@ -20,7 +20,7 @@ from qrag_jax.models.encoder.sources import load_tokenizer
 from qrag_jax.names import CHUNKERS, RetrieverName
 from qrag_jax.search.corpus import ChunkDocument, Corpus, build_corpus
 from qrag_jax.search.hybrid import Ranked, Retrieve, check_top_k, make_single_step
-from qrag_jax.types import Arg, CountTokens, Document, Embed, Encoder, InputError
+from qrag_jax.types import AS_MADE, Arg, CountTokens, Document, Embed, Encoder, EncoderOptions, InputError
 
 if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
@@ -105,6 +105,7 @@ def single_step_method(
     chunking: ChunkConfig = DEFAULT_CHUNKING,
     show: Show | None = None,
     tagger: str | None = None,
+    reads: EncoderOptions = AS_MADE,
 ) -> Method:
     """A method that ranks all chunks in one step. Loads the encoder's weights only if it needs vectors.
 
@@ -115,6 +116,7 @@ def single_step_method(
         show: wraps the encoder.
         tagger: run of the tagger that finds boundaries, with `points="tagger"`; None is the tagger in the package. It
             is loaded when the first document is cut.
+        reads: how an encoder that is loaded here reads.
 
     Raises:
         UsageError: the encoder does not exist, or a value of the config is out of range.
@@ -123,7 +125,7 @@ def single_step_method(
 
     @cache
     def load() -> "TextEmbedder":
-        return load_embedder(model) if isinstance(model, str) else model
+        return load_embedder(model, reads) if isinstance(model, str) else model
 
     def shown() -> Encoder:
         return load() if show is None else show(load())
@@ -139,7 +141,9 @@ def single_step_method(
         retrieve=make_single_step(name, embed),
         count=embedder.count_tokens,
         spent=lambda: (embedder.counts.num_tokens, embedder.counts.num_texts_cut),
-        check=lambda question: _check_length(question, embedder.count_tokens(readable(question)), embedder.window),
+        check=lambda question: _check_length(
+            question, embedder.count_tokens(readable(question)), embedder.question_window
+        ),
         embed=None if name == "bm25" else embed,
         chunking=chunking,
         encoder=model if isinstance(model, str) else "",
@@ -148,12 +152,12 @@ def single_step_method(
     )
 
 
-def load_embedder(model: str) -> "TextEmbedder":
-    """Loads an encoder (minilm, a folder or a hub id) that embeds text."""
+def load_embedder(model: str, reads: EncoderOptions = AS_MADE) -> "TextEmbedder":
+    """Loads an encoder that embeds text; arguments as in `load_encoder`."""
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder
 
-    return make_embedder(load_encoder(model))
+    return make_embedder(load_encoder(model, **vars(reads)))
 
 
 def multi_step_method(

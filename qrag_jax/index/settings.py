@@ -14,10 +14,11 @@ from qrag_jax.files.manifest import json_text
 from qrag_jax.files.whole_file import read_json, write_whole
 from qrag_jax.index.folder import ABOUT, index_folder, is_filled, is_index
 from qrag_jax.names import CHUNKERS, NoteReaderName, ParentsName, StoreName
-from qrag_jax.types import Arg, InputError, UsageError
+from qrag_jax.types import Arg, EncoderOptions, InputError, UsageError
 
-FORMAT = 4
-FORMATS = (1, 2, 3, 4)  # 2 added notes, 3 taggers and levels, 4 stores; an older index has the default of each
+FORMAT = 5
+# 2 added notes, 3 taggers and levels, 4 stores, 5 prompts and sizes; an older index has the default of each.
+FORMATS = (1, 2, 3, 4, 5)
 _LATE = "late"  # its vectors also depend on the text around a chunk
 
 
@@ -94,6 +95,7 @@ class IndexSettings:
         parents: how nodes above the leaves get vectors, if the levels of the trees have names. None for other trees,
             whose nodes are all embedded.
         store: one of `names.STORES`; it finds the nearest vectors.
+        reads: how the encoder reads; not that of a run.
 
     Raises:
         UsageError: the strategy has no tagger or no parents.
@@ -108,6 +110,7 @@ class IndexSettings:
     tagger: TaggerSetting | None = None
     parents: ParentsSetting | None = None
     store: StoreName = "memory"
+    reads: EncoderOptions = EncoderOptions()
 
     def __post_init__(self) -> None:
         if self.tagger is not None and (self.chunking is None or points_of(self.chunking) != "tagger"):
@@ -209,6 +212,13 @@ def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
             file=folder,
             remedy="leave those options out, or build another index",
         )
+    if known.reads != asked.reads:
+        used, given = _shown(known.reads), _shown(asked.reads)
+        raise UsageError(
+            ("was made with ", *used, ", not with ", *given),
+            file=folder,
+            remedy="leave those options out, or build another index",
+        )
     for one, other, what in ((known.tagger, asked.tagger, "tagger"), (known.parents, asked.parents, "compressor")):
         if one is not None and other is not None:
             check_made_by(one, other.fingerprint, what, other.run)
@@ -243,6 +253,12 @@ def check_encoder(settings: IndexSettings, fingerprint: str, name: str) -> None:
             f"index: its vectors were made by the encoder of {settings.model} ({settings.fingerprint[:12]}), but that "
             f"of {name} differs ({fingerprint[:12]}); use the original encoder, or build another index"
         )
+
+
+def _shown(reads: EncoderOptions) -> tuple[str | Arg, ...]:
+    """The options of an encoder, as part of a sentence."""
+    parts = [part for name in reads.given for part in (" ", Arg(name, getattr(reads, name)))]
+    return tuple(parts[1:]) or ("the prompts and the size that the encoder's files name",)
 
 
 def _cut_by(settings: IndexSettings) -> tuple[object, ...]:

@@ -31,7 +31,7 @@ from qrag_jax.search.levels.llm_planner import make_llm_planner
 from qrag_jax.search.levels.planner_runs import load_planner
 from qrag_jax.search.levels.planners import Planner, constant
 from qrag_jax.search.note_search import NotedCorpus
-from qrag_jax.types import Cost, Document, InputError, TextGenerator, UsageError
+from qrag_jax.types import AS_MADE, Cost, Document, EncoderOptions, InputError, TextGenerator, UsageError
 
 Paths = str | os.PathLike | Iterable[str | os.PathLike]
 
@@ -241,6 +241,7 @@ def make_source(
     only: tuple[str, ...],
     encoding: str,
     strict: bool,
+    reads: EncoderOptions = AS_MADE,
 ) -> StoredSource | MemorySource:
     """The source to search; arguments as in `open_index`."""
     check_encoding(encoding)
@@ -261,6 +262,7 @@ def make_source(
     if stored:
         found = StoredSource(stored[0], only)
         of_files = {"encoder": encoder, "chunking": chunking, "tagger": tagger, "strict": strict or None}
+        of_files |= {name: getattr(reads, name) for name in reads.given}
         of_files["encoding"] = None if is_utf8(encoding) else encoding
         for field in [name for name, value in of_files.items() if value is not None]:
             what = f"applies only to files; {found.name} is an index, made with "
@@ -272,6 +274,7 @@ def make_source(
         chunking or DEFAULT_CHUNKING,
         encoder if isinstance(encoder, str) else "minilm",
         tagger=None if tagger is None else TaggerSetting(os.fspath(tagger)),
+        reads=reads,
     )
     documents = documents or tuple(read_files(paths, encoding, strict=strict, only=only))
     return MemorySource(", ".join(paths) or "documents", settings, documents, None, encoding, strict)

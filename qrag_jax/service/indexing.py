@@ -20,7 +20,7 @@ from qrag_jax.index.shards import build_shard
 from qrag_jax.index.update import Changes, Plan, update_index
 from qrag_jax.names import NoteReaderName, ParentsName, StoreName
 from qrag_jax.service.cutting import LEVELS, TREE, CutOptions, chunking_of
-from qrag_jax.types import Chunk, Document, NoteReader, ReadNotes, UsageError, Watch
+from qrag_jax.types import Chunk, Document, EncoderOptions, NoteReader, ReadNotes, UsageError, Watch
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class UpdateRequest:
     retriever: str | None = None
     encoder: str | None = None
     cut: CutOptions = CutOptions()
+    reads: EncoderOptions = EncoderOptions()
     notes: NotesRequest = NotesRequest()
     store: StoreName | None = None
     encoding: str | None = None
@@ -158,7 +159,7 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
         UsageError: settings that do not go together.
     """
     named = {"retriever": request.retriever, "encoder": request.encoder}
-    given = [name for name, value in named.items() if value is not None] + request.cut.given
+    given = [name for name, value in named.items() if value is not None] + request.cut.given + [*request.reads.given]
     there = read_settings(request.folder) if is_index(request.folder) else None
     notes = _setting(request.notes, request.folder, None if there is None else there.notes)
     store = request.store or (there.store if there is not None else "memory")
@@ -178,6 +179,7 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
         parents=cast("ParentsName | None", cut.parents or (cut.compressor and "compressor")),
         compressor=cut.compressor,
         store=store,
+        reads=request.reads,
     )
 
 

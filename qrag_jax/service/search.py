@@ -13,9 +13,9 @@ from qrag_jax.index.options import AskOptions, Found, SearchOptions
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.answer import Answer, NothingFound
 from qrag_jax.service.cutting import CutOptions, chunking_of
-from qrag_jax.types import InputError, TextGenerator, UsageError
+from qrag_jax.types import EncoderOptions, InputError, TextGenerator, UsageError
 
-_OPENING = ("retriever", "encoder", "only", "encoding", "strict")
+_OPENING = ("retriever", "encoder", "only", "encoding", "strict", "reads")
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class SearchRequest:
         questions: a file of questions, as in `read_asked`.
         retriever, encoder, only, encoding, strict: as in `open_index`.
         cuts: how files are cut.
+        reads: how the encoder of files reads.
     """
 
     paths: tuple[str, ...]
@@ -36,6 +37,7 @@ class SearchRequest:
     retriever: str | None = None
     encoder: str | None = None
     cuts: CutOptions = CutOptions()
+    reads: EncoderOptions = EncoderOptions()
     only: tuple[str, ...] = ()
     encoding: str = "utf-8"
     strict: bool = False
