@@ -77,14 +77,19 @@ class KnowsWords(Protocol):
 class ReadsQuestions(Protocol):
     """An encoder that embeds questions in another way than documents, such as with a prompt of their own."""
 
+    @property
+    def asks_apart(self) -> bool:
+        """False if `questions` gives the vectors of documents."""
+        ...
+
     def questions(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of questions, float32 [n, dim]."""
         ...
 
 
 def for_questions(embed: Embed) -> Embed:
-    """Embeds questions: the encoder's own way where it has one."""
-    return embed.questions if isinstance(embed, ReadsQuestions) else embed
+    """Embeds questions: in the encoder's own way where it has one, else it is `embed` itself."""
+    return embed.questions if isinstance(embed, ReadsQuestions) and embed.asks_apart else embed
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,11 @@ class WithBar:
         """Shares of texts that the encoder does not know, float64 [n]; zeros if it cannot tell."""
         return self.encoder.unknown_shares(texts) if isinstance(self.encoder, KnowsWords) else np.zeros(len(texts))
 
+    @property
+    def asks_apart(self) -> bool:
+        """True if the encoder embeds questions in their own way."""
+        return for_questions(self.encoder) is not self.encoder
+
     def questions(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of questions, float32 [n, dim]."""
         return for_questions(self.encoder)(texts)

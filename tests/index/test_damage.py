@@ -181,9 +181,9 @@ def test_a_newer_format_is_said(notes):
     ):
         load_index("i")
     about = json.loads(Path("i/index.json").read_text())
-    Path("i/index.json").write_text(json.dumps(about | {"format": 5}))
+    Path("i/index.json").write_text(json.dumps(about | {"format": 6}))
     with pytest.raises(
-        InputError, match="index.json: format 5, this version of qrag_jax reads 1 and 2 and 3 and 4; update"
+        InputError, match="index.json: format 6, this version of qrag_jax reads 1 and 2 and 3 and 4 and 5; update"
     ):
         load_index("i")
 

@@ -1,4 +1,5 @@
-"""MiniLM and exported folders of every family against sentence-transformers: the same vectors to 1e-5."""
+"""MiniLM and exported folders of every family against sentence-transformers: the same vectors to 1e-5, with prompts
+and the first components (Matryoshka)."""
 
 from dataclasses import replace
 
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 from support.encoders import random_encoder, unigram
 
+from qrag_jax.models.encoder.config import FAMILIES, Prompts
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.export import export_router, export_sentence_transformer
 from qrag_jax.models.encoder.sources import MINILM, find_encoder
@@ -72,6 +74,11 @@ def encoder(source):
         ("roberta", "mean", False),
         ("xlm-roberta", "mean", True),  # as multilingual-e5
         ("mpnet", "cls", False),  # as multi-qa-mpnet
+        ("nomic_bert", "mean", False),
+        ("modernbert", "cls", True),
+        ("modernbert", "mean", False),
+        ("qwen3", "last", True),  # as Qwen3-Embedding
+        ("qwen3", "mean", False),
     ],
 )
 def test_exported_encoder(tmp_path, capfd, caplog, source, pooling, normalize):
@@ -92,7 +99,32 @@ def test_exported_encoder(tmp_path, capfd, caplog, source, pooling, normalize):
     assert "MISSING" not in printed and "UNEXPECTED" not in printed
 
 
-@pytest.mark.parametrize("source", ["minilm", "bert", "bert, unigram", "roberta", "xlm-roberta", "mpnet"])
+def cosines(ours, theirs):
+    return (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dim", [None, 8])
+def test_prompts_and_first_components(tmp_path, family, dim):
+    from sentence_transformers import SentenceTransformer
+
+    loaded = random_encoder(family, TEXTS, normalize=True)
+    prompts = Prompts("Find what answers the milk: ", "passage: ")
+    export_sentence_transformer(tmp_path, loaded.config, loaded.params, loaded.tokenizer, prompts=prompts)
+    reference = SentenceTransformer(str(tmp_path), device="cpu", truncate_dim=dim)
+    again = load_encoder(tmp_path, dim=dim)
+    assert again.prompts == prompts
+    embed = make_embedder(again)
+    for ours, theirs in (
+        (embed.questions(TEXTS), reference.encode_query(TEXTS)),
+        (embed(TEXTS), reference.encode_document(TEXTS)),
+    ):
+        assert ours.shape == theirs.shape == (len(TEXTS), dim or 16)
+        assert cosines(ours, theirs).min() > 1 - 1e-6
+        np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("source", ["minilm", "bert, unigram", *FAMILIES])
 def test_tokens_of_an_exported_encoder(tmp_path, source):
     loaded = encoder(source)
     export_sentence_transformer(tmp_path, loaded.config, loaded.params, loaded.tokenizer)
@@ -107,12 +139,8 @@ def test_tokens_of_an_exported_encoder(tmp_path, source):
     theirs = reference(texts)["input_ids"]
     assert [row[:length].tolist() for row, length in zip(table.tokens, table.lengths, strict=True)] == theirs
     ids = (reference.pad_token_id, reference.unk_token_id, reference.cls_token_id, reference.sep_token_id)
-    assert ids == (
-        loaded.tokenizer.pad_id,
-        loaded.tokenizer.unknown_id,
-        loaded.tokenizer.cls_id,
-        loaded.tokenizer.sep_id,
-    )
+    own = loaded.tokenizer
+    assert ids == (own.pad_id, None if own.unknown_id < 0 else own.unknown_id, own.cls_id, own.sep_id)
 
 
 @pytest.mark.parametrize(("pooling", "normalize", "scale"), [("cls", False, 0.1), ("mean", True, 1.0)])

@@ -63,8 +63,34 @@ def mpnet_words(texts) -> TextTokenizer:
     return TextTokenizer(tokenizer)
 
 
-TOKENIZERS = {"bert": train_word_level, "roberta": byte_bpe, "xlm-roberta": unigram, "mpnet": mpnet_words}
-NUM_TYPES = {"bert": 2, "roberta": 1, "xlm-roberta": 1, "mpnet": 0}
+def bytes_with_end(texts) -> TextTokenizer:
+    """Byte pairs, as Qwen3-Embedding has them: no token before a text, an end behind it, no unknown token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )  # fmt: skip
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A <|endoftext|>", pair="$A $B <|endoftext|>", special_tokens=[("<|endoftext|>", 0)]
+    )
+    return TextTokenizer(tokenizer)
+
+
+TOKENIZERS = {
+    "bert": train_word_level, "roberta": byte_bpe, "xlm-roberta": unigram, "mpnet": mpnet_words,
+    "nomic_bert": train_word_level, "modernbert": train_word_level, "qwen3": bytes_with_end,
+}  # fmt: skip
+NUM_TYPES = {"bert": 2, "roberta": 1, "xlm-roberta": 1, "nomic_bert": 2}
+OF_FAMILY = {
+    "nomic_bert": {"rope_theta": 1000.0, "activation": "silu"},
+    "modernbert": {
+        "num_layers": 4, "rope_theta": 160_000.0, "local_rope_theta": 10_000.0, "local_window": 4, "global_every": 3,
+        "layer_norm_eps": 1e-5,
+    },
+    "qwen3": {"num_kv_heads": 2, "head_dim": 8, "rope_theta": 1e6, "activation": "silu", "pooling": "last"},
+}  # fmt: skip
 
 
 @cache
@@ -83,7 +109,8 @@ def random_encoder(family: str, texts, make_tokenizer=None, **changes) -> Loaded
     """A small encoder of a family: random weights and a tokenizer, by default the family's, that knows the texts."""
     tokenizer = (make_tokenizer or TOKENIZERS[family])(texts)
     sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 4, "intermediate_size": 32, "max_positions": 64}
-    sizes |= {"family": family, "type_vocab_size": NUM_TYPES[family], "vocab_size": tokenizer.vocab_size} | changes
+    sizes |= {"family": family, "type_vocab_size": NUM_TYPES.get(family, 0), "vocab_size": tokenizer.vocab_size}
+    sizes |= OF_FAMILY.get(family, {}) | changes
     config = EncoderConfig(**sizes)
     return LoadedEncoder(config, random_params(config), tokenizer)
 

@@ -294,6 +294,10 @@ class _Counted:
         self.num_texts += len(texts)
         return self.embed(texts)
 
+    @property
+    def asks_apart(self) -> bool:
+        return for_questions(self.embed) is not self.embed
+
     def questions(self, texts: Sequence[str]) -> np.ndarray:
         self.num_texts += len(texts)
         return for_questions(self.embed)(texts)

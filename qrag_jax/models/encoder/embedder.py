@@ -127,6 +127,11 @@ class TextEmbedder:
         """
         return self._embed(texts, self.prompts.document, progress)
 
+    @property
+    def asks_apart(self) -> bool:
+        """True if questions have another prompt than documents."""
+        return self.prompts.query != self.prompts.document
+
     def questions(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of questions, float32 [n, dim]. Satisfies `types.ReadsQuestions`."""
         return self._embed(texts, self.prompts.query, None)

@@ -10,7 +10,7 @@ from qrag_jax.models.encoder import hf_config
 from qrag_jax.models.encoder.hf_config import read_encoder_config
 from qrag_jax.models.encoder.weights import save_encoder
 
-FAMILIES = ["bert", "roberta", "xlm-roberta", "mpnet"]
+FAMILIES = ["bert", "roberta", "xlm-roberta", "mpnet"]  # whose files may leave fields out
 
 
 @pytest.fixture(params=FAMILIES)

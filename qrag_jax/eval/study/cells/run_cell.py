@@ -136,7 +136,7 @@ def embed_questions(questions: Sequence[StudyQuestion], tools: Tools) -> np.ndar
     Once per task for all strategies, so no strategy is charged for them. All questions are one call, cached like the
     sentences: an interrupted study resumes with bit-equal vectors.
     """
-    return tools.encoder.sentence_embed(tools.cache, Meter())([question.text for question in questions])
+    return tools.encoder.question_vectors([question.text for question in questions], tools.cache)
 
 
 def find_chunks(

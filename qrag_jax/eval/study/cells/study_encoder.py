@@ -18,7 +18,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.eval.study.cells.costs import Meter, encoder_flops
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
 from qrag_jax.models.encoder.config import EncoderConfig
-from qrag_jax.types import Chunk, Counts, Embed, InputError, UsageError
+from qrag_jax.types import Chunk, Counts, Embed, InputError, UsageError, for_questions
 from qrag_jax.unit_rows import unit_rows
 
 Progress = Callable[[int, int], None]
@@ -67,7 +67,7 @@ class StudyEncoder:
     Attributes:
         model: name of the encoder, for messages.
         dim: size of a vector.
-        window: most tokens that are read at once, special tokens counted.
+        window: most tokens of a text that are read at once, with two special ones; a prompt comes on top.
         fingerprint: equal for equal weights, config, tokenizer and window.
     """
 
@@ -90,6 +90,7 @@ class StudyEncoder:
         self.window = embedder.window
         self.fingerprint = fingerprint
         self._embedder = embedder
+        self._num_added = getattr(embedder, "num_added", _NUM_SPECIAL)
         self._config = config
         self._tokens_per_block = tokens_per_block
 
@@ -133,8 +134,11 @@ class StudyEncoder:
         """
         texts = [readable(text) for text in texts]
         # Only the sum of lengths is known of the embedder; counting again takes a fiftieth of embedding, off the clock.
-        lengths = [min(self.count(text) + _NUM_SPECIAL, self.window) for text in texts]
-        return self._embed(texts, lengths, meter, progress)
+        return self._embed(texts, [self._length(text) for text in texts], meter, progress)
+
+    def _length(self, text: str) -> int:
+        """Tokens of the row of a text, cut at the window."""
+        return min(self.count(text), self.window - _NUM_SPECIAL) + self._num_added
 
     def sentence_embed(self, cache: SentenceCache, meter: Meter) -> Embed:
         """`embed` over a cache of whole calls: a cached call adds its original cost to the meter. So the cost of a
@@ -156,6 +160,19 @@ class StudyEncoder:
             return vectors
 
         return embed
+
+    def question_vectors(self, questions: Sequence[str], cache: SentenceCache) -> np.ndarray:
+        """Vectors of questions, float32 [n, dim] of length 1, over a cache of whole calls; on no meter."""
+        embed = for_questions(self._embedder)
+        if embed is self._embedder:
+            return self.sentence_embed(cache, Meter())(questions)
+        key = f"{self.fingerprint} questions"
+        known = cache.get(key, questions)
+        if known is not None:
+            return known[0]
+        vectors = unit_rows(embed([readable(question) for question in questions])).astype(np.float32)
+        cache.put(key, questions, vectors, Meter())
+        return vectors
 
     def chunk_vectors(
         self,
@@ -189,7 +206,7 @@ class StudyEncoder:
                 pieces += found
                 rows += [row] * len(found)
         lengths = [
-            (self.count(piece) if beyond[row] else chunks[row].num_tokens) + _NUM_SPECIAL
+            (self.count(piece) if beyond[row] else chunks[row].num_tokens) + self._num_added
             for row, piece in zip(rows, pieces, strict=True)
         ]
         vectors = self._embed(pieces, lengths, meter, progress)
@@ -267,14 +284,14 @@ class StudyEncoder:
     def _row_lengths(self, before: Counts, after: Counts) -> list[int]:
         """Tokens of the rows in which one text was read: all but the last fill the window."""
         num_rows, num_tokens = after.num_texts - before.num_texts, after.num_tokens - before.num_tokens
-        full = [self.window] * (num_rows - 1)
+        full = [self.window - _NUM_SPECIAL + self._num_added] * (num_rows - 1)
         return [*full, num_tokens - sum(full)] if num_rows else []
 
     def _charge(self, meter: Meter, before: Counts, lengths: Sequence[int], texts: Sequence[str] = ()) -> None:
         after = self._embedder.counts
         num_tokens, counted = after.num_tokens - before.num_tokens, sum(lengths)
         # `count` counts an unknown word by its characters, and the encoder reads it as one token.
-        if num_tokens != counted and counted != sum(min(self.count(one) + _NUM_SPECIAL, self.window) for one in texts):
+        if num_tokens != counted and counted != sum(map(self._length, texts)):
             raise InputError(
                 f"encoder {self.model}: read {num_tokens:,} tokens where {counted:,} were counted: count the "
                 "tokens of chunks with StudyEncoder.count"
