@@ -45,7 +45,7 @@ def encoder_fingerprint(
 Progress = Callable[[int, int], None]
 LongTexts = Literal["cut", "error"]
 
-_BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192)
+BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192)
 _ACCELERATOR_TOKENS_PER_BLOCK = 16_384
 # A small second shape a bucket, so that a single question does not pay for a whole block.
 _SMALL_SHARE = 16
@@ -106,7 +106,7 @@ class TextEmbedder:
         self._config = config
         self._tokenizer = loaded.tokenizer
         self._params = jax.device_put(loaded.params)
-        self.lengths = (*(size for size in _BUCKETS if size < window), window)
+        self.lengths = (*(size for size in BUCKETS if size < window), window)
         self._tokens_per_block = tokens_per_block
         self._strict = long_texts == "error"
 

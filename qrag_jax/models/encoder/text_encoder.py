@@ -313,14 +313,17 @@ class Encoder(nn.Module):
         layer = nn.remat(EncoderLayer) if self.compute.remat else EncoderLayer
         self.layer = [layer(config, self.compute, kind) for kind in config.kinds]
 
-    def __call__(self, tokens: Int[Array, "n L"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
+    def __call__(
+        self, tokens: Int[Array, "n L"], valid: Bool[Array, "n L"], types: Int[Array, "n L"] | None = None
+    ) -> Float[Array, "n L d"]:
         """Encodes padded token rows.
 
         Args:
             tokens: token ids in [0, vocab_size); values at invalid positions do not affect valid ones.
             valid: True at tokens, False at padding.
+            types: of the tokens, as in `embed`.
         """
-        return self.contextualise(self.embed(tokens, self.places(tokens)), valid[:, None])
+        return self.contextualise(self.embed(tokens, self.places(tokens), types), valid[:, None])
 
     def places(self, tokens: Int[Array, "n L"]) -> Int[Array, "n L"]:
         """Row of the position table for every token; place in its row for families without one."""
@@ -456,10 +459,14 @@ def normalized(vectors: Float[Array, "n d"]) -> Float[Array, "n d"]:
 
 
 def encode_tokens(
-    config: EncoderConfig, params: Params, tokens: Int[Array, "n L"], lengths: Int[Array, " n"]
+    config: EncoderConfig,
+    params: Params,
+    tokens: Int[Array, "n L"],
+    lengths: Int[Array, " n"],
+    types: Int[Array, "n L"] | None = None,
 ) -> Float[Array, "n L d"]:
     """Vectors of the last layer for every position; those at or beyond `lengths[i]` are meaningless."""
-    hidden: Any = Encoder(config).apply({"params": params}, tokens, valid_tokens(lengths, tokens.shape[1]))
+    hidden: Any = Encoder(config).apply({"params": params}, tokens, valid_tokens(lengths, tokens.shape[1]), types)
     return hidden
 
 

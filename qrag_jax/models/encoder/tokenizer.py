@@ -208,6 +208,38 @@ class TextTokenizer:
             tokens[index, before + len(row)] = self.sep_id
         return TokenTable(tokens, lengths, sum(cut), sum(count > 0 for count in cut))
 
+    def pairs(self, question: str, passages: Sequence[str], window: int) -> tuple[TokenTable, np.ndarray]:
+        """Rows `[CLS] question [SEP] passage [SEP]` as the tokenizer's own template joins two texts.
+
+        Args:
+            window: most tokens of a row, special tokens counted. The end of a longer passage is cut and counted.
+
+        Returns:
+            The rows, and the type of every token (int32 [n, L]): 1 for those of the passage where the template says so.
+
+        Raises:
+            InputError: the question leaves no room for a passage.
+        """
+        first, *rest = self._encode_batch([question, *passages], offsets=True)
+        with named_faults(self._source):
+            added = self._tokenizer.num_special_tokens_to_add(True)
+            room = window - len(first.ids) - added
+            if room < 1:
+                raise InputError(
+                    f"question {question[:_NUM_SHOWN]!r} has {len(first.ids)} tokens, which leaves no room for a passage "
+                    f"in a window of {window}; shorten it"
+                )
+            cut = [max(0, len(one.ids) - room) for one in rest]
+            for one in rest:
+                one.truncate(room)
+            joined = [self._tokenizer.post_process(first, one) for one in rest]
+        lengths = np.asarray([len(one.ids) for one in joined], np.int32)
+        tokens = np.full((len(joined), int(lengths.max(initial=1))), self.pad_id, np.int32)
+        types = np.zeros_like(tokens)
+        for row, one in enumerate(joined):
+            tokens[row, : len(one.ids)], types[row, : len(one.ids)] = one.ids, one.type_ids
+        return TokenTable(tokens, lengths, sum(cut), sum(count > 0 for count in cut)), types
+
     def offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Token ids (int32 [n]) of one text, without special tokens, and their character offsets (int64 [n, 2]).
 
