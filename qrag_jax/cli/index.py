@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from qrag_jax.service.indexing import NotesRequest, NotesWatch
 
 _OF_CUTTING = ("strategy", "max_tokens", "points", "tagger", "sizes", "parents", "compressor")  # as of `CutOptions`
-_OF_READING = ("query_prompt", "document_prompt", "dim")  # as of `EncoderOptions`
+_OF_READING = ("query_prompt", "document_prompt", "dim", "dtype")  # as of `EncoderOptions`
 _OF_ACTIONS = {
     "num_shards": ("build",),
     "shard": ("build",),
@@ -93,7 +93,7 @@ paths [PATHS ...]     files or folders
                       encoder (default: none)
 --model M             encoder: minilm, a folder, a .gguf file, a hub id, or multilingual for about 100 languages
                       (default: minilm; not with a run)
-. --query_prompt --document_prompt --dim
+. --query_prompt --document_prompt --dim --dtype
 --strategy
 --max_tokens N        most tokens of a chunk (default: 200; none with --sizes; not with a run)
 . --points --tagger --sizes

@@ -19,7 +19,7 @@ CUTTING = """\
 . --points --tagger --sizes
 --model M        encoder: minilm, a folder, a .gguf file, a hub id, or multilingual for about 100 languages (default:
                  minilm; not with a run)
-. --query_prompt --document_prompt --dim
+. --query_prompt --document_prompt --dim --dtype
 """
 CHOICE = """\
 --only --exclude --no_ignore --encoding --strict --follow_links --max_input_gb
@@ -28,7 +28,7 @@ CHOICE = """\
 _REASONS = {
     "strategy": "a run reads sentences",
     **dict.fromkeys(
-        ("model", "query_prompt", "document_prompt", "dim"), "a run uses the encoder that it was trained with"
+        ("model", "query_prompt", "document_prompt", "dim", "dtype"), "a run uses the encoder that it was trained with"
     ),
     "top_k": "a run picks --num_steps chunks",
 }

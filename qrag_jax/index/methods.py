@@ -157,7 +157,8 @@ def load_embedder(model: str, reads: EncoderOptions = AS_MADE) -> "TextEmbedder"
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder
 
-    return make_embedder(load_encoder(model, **vars(reads)))
+    loaded = load_encoder(model, query_prompt=reads.query_prompt, document_prompt=reads.document_prompt, dim=reads.dim)
+    return make_embedder(loaded, dtype=reads.dtype or "float32")
 
 
 def multi_step_method(

@@ -82,9 +82,9 @@ TOKENIZERS = {
     "bert": train_word_level, "roberta": byte_bpe, "xlm-roberta": unigram, "mpnet": mpnet_words,
     "nomic_bert": train_word_level, "modernbert": train_word_level, "qwen3": bytes_with_end,
 }  # fmt: skip
-NUM_TYPES = {"bert": 2, "roberta": 1, "xlm-roberta": 1, "nomic_bert": 2}
+NUM_TYPES = {"bert": 2, "roberta": 1, "xlm-roberta": 1, "mpnet": 0}
 OF_FAMILY = {
-    "nomic_bert": {"rope_theta": 1000.0, "activation": "silu"},
+    "nomic_bert": {"type_vocab_size": 2, "rope_theta": 1000.0, "activation": "silu"},
     "modernbert": {
         "num_layers": 4, "rope_theta": 160_000.0, "local_rope_theta": 10_000.0, "local_window": 4, "global_every": 3,
         "layer_norm_eps": 1e-5,

@@ -11,18 +11,31 @@ from functools import cached_property
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict
 
 from qrag_jax.models.encoder.config import NO_PROMPTS, EncoderConfig, Prompts
-from qrag_jax.models.encoder.text_encoder import TOKENS_PER_BLOCK, encode, encode_tokens
+from qrag_jax.models.encoder.text_encoder import (
+    TOKENS_PER_BLOCK,
+    Compute,
+    ComputeDtype,
+    Params,
+    encode,
+    encode_tokens,
+)
 from qrag_jax.models.encoder.tokenizer import TextTokenizer, TokenTable
 from qrag_jax.models.encoder.weights import LoadedEncoder
 from qrag_jax.types import UsageError
 
 
 def encoder_fingerprint(
-    config: EncoderConfig, params: Mapping[str, Any], tokenizer_json: str, window: int, prompts: Prompts = NO_PROMPTS
+    config: EncoderConfig,
+    params: Mapping[str, Any],
+    tokenizer_json: str,
+    window: int,
+    prompts: Prompts = NO_PROMPTS,
+    dtype: ComputeDtype = "float32",
 ) -> str:
     """sha256, in hex, over all that decides on an encoder's vectors.
 
@@ -32,8 +45,10 @@ def encoder_fingerprint(
         tokenizer_json: content of its `tokenizer.json`.
         window: most tokens that are read at once.
         prompts: put before questions and documents.
+        dtype: of the products.
     """
     read = [config.identity, tokenizer_json, window, *([asdict(prompts)] if prompts != NO_PROMPTS else [])]
+    read += [dtype] if dtype != "float32" else []
     digest = hashlib.sha256(json.dumps(read).encode())
     for path, leaf in sorted(flatten_dict(params).items()):
         array = np.ascontiguousarray(leaf)
@@ -74,8 +89,11 @@ class EmbedCounts:
 
 
 # Parameters are an argument: as constants they would be copied into every compiled shape.
-_pooled = jax.jit(encode, static_argnums=0)
-_hidden = jax.jit(encode_tokens, static_argnums=0)
+_pooled = jax.jit(encode, static_argnums=(0, 4))
+_hidden = jax.jit(
+    lambda config, params, tokens, lengths, compute: encode_tokens(config, params, tokens, lengths, None, compute),
+    static_argnums=(0, 4),
+)
 
 
 class TextEmbedder:
@@ -91,7 +109,13 @@ class TextEmbedder:
     """
 
     def __init__(
-        self, loaded: LoadedEncoder, window: int, tokens_per_block: int, long_texts: LongTexts, prompts: Prompts
+        self,
+        loaded: LoadedEncoder,
+        window: int,
+        tokens_per_block: int,
+        long_texts: LongTexts,
+        prompts: Prompts,
+        dtype: ComputeDtype,
     ) -> None:
         """Use `make_embedder`, which checks its arguments."""
         config = loaded.config
@@ -106,6 +130,7 @@ class TextEmbedder:
         self._config = config
         self._tokenizer = loaded.tokenizer
         self._params = jax.device_put(loaded.params)
+        self._compute = Compute(dtype)
         self.lengths = (*(size for size in BUCKETS if size < window), window)
         self._tokens_per_block = tokens_per_block
         self._strict = long_texts == "error"
@@ -113,7 +138,16 @@ class TextEmbedder:
     @cached_property
     def fingerprint(self) -> str:
         """Equal for equal vectors (`encoder_fingerprint`); hashed when first asked for."""
-        return encoder_fingerprint(self._config, self._params, self._tokenizer.to_json(), self._row, self.prompts)
+        own = (self._config, self._params, self._tokenizer.to_json(), self._row, self.prompts, self._compute.dtype)
+        return encoder_fingerprint(*own)
+
+    @cached_property
+    def _computed(self) -> Params:
+        """The parameters with kernels in the dtype of the products."""
+        if self._compute.dtype == "float32":
+            return self._params
+        cast = lambda path, leaf: leaf.astype(jnp.bfloat16) if path[-1].key == "kernel" else leaf  # noqa: E731
+        return jax.tree_util.tree_map_with_path(cast, self._params)
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Vectors of documents, float32 [n, dim], in the order given.
@@ -191,7 +225,7 @@ class TextEmbedder:
             width = min(length, table.tokens.shape[1])
             tokens[: len(rows), :width] = table.tokens[rows, :width]
             lengths[: len(rows)] = table.lengths[rows]
-            result = function(self._config, self._params, tokens, lengths)
+            result = function(self._config, self._computed, tokens, lengths, self._compute)
             if waiting is not None:
                 yield waiting[0], np.asarray(waiting[1])[: len(waiting[0])]
             waiting = (rows, result)
@@ -246,6 +280,7 @@ def make_embedder(
     tokens_per_block: int | None = None,
     long_texts: LongTexts = "cut",
     prompts: Prompts | None = None,
+    dtype: ComputeDtype = "float32",
 ) -> TextEmbedder:
     """An embedder over a loaded encoder.
 
@@ -256,6 +291,8 @@ def make_embedder(
         tokens_per_block: tokens computed at once; None is `default_tokens_per_block`.
         long_texts: "cut" cuts at the window and counts, "error" refuses such texts with InputError.
         prompts: texts put before questions and documents; None takes those of the encoder.
+        dtype: of matrix products. bfloat16 is about three times as fast on CPUs with AMX or AVX-512 BF16; cosines
+            move by about 1e-4.
 
     Raises:
         UsageError: the window is below 3 or beyond the encoder's positions, a prompt fills it, or `tokens_per_block` is
@@ -278,7 +315,7 @@ def make_embedder(
                 field=f"{name}_prompt",
                 value=prompt,
             )
-    return TextEmbedder(loaded, window, tokens_per_block, long_texts, prompts)
+    return TextEmbedder(loaded, window, tokens_per_block, long_texts, prompts, dtype)
 
 
 def added_tokens(tokenizer: TextTokenizer, prompt: str) -> int:

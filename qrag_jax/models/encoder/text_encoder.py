@@ -136,6 +136,7 @@ def pack_rows(lengths: Int[Array, " n"], width: int) -> Packing:
 
 
 Params = Mapping[str, Any]
+ComputeDtype = Literal["float32", "bfloat16"]
 
 TOKENS_PER_BLOCK = 1024
 _MASKED_LOGIT = -1e30
@@ -153,7 +154,7 @@ class Compute:
         remat: recompute each encoder layer in the backward pass instead of storing its activations.
     """
 
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: ComputeDtype = "float32"
     remat: bool = False
 
 
@@ -207,8 +208,13 @@ class EncoderLayer(nn.Module):
 
     def _dense(self, name: str, size: int | None = None) -> nn.Dense:
         config = self.config
+        # Sums are float32 and stay so: XLA on CPU has no fast product of bfloat16 with another result.
         return nn.Dense(
-            size or config.intermediate_size, use_bias=config.has_biases, dtype=self.compute.dtype, name=name
+            size or config.intermediate_size,
+            use_bias=config.has_biases,
+            dtype=self.compute.dtype,
+            name=name,
+            dot_general=partial(jax.lax.dot_general, preferred_element_type=jnp.float32),
         )
 
     def _norm(self, name: str) -> nn.Module:
@@ -217,7 +223,8 @@ class EncoderLayer(nn.Module):
     def _heads(self, rows: Array, shape: tuple[int, ...]) -> Float[Array, "n heads L c"]:
         """Heads before tokens: the products of attention are then without gaps, which is what XLA on CPU needs."""
         size = self.config.head_size
-        return jnp.swapaxes(rows.reshape(*shape[:2], rows.shape[-1] // size, size), 1, 2)
+        rows = rows.astype(self.compute.dtype).reshape(*shape[:2], rows.shape[-1] // size, size)
+        return jnp.swapaxes(rows, 1, 2)
 
 
 def _activate(config: EncoderConfig, x: Array) -> Array:
@@ -287,7 +294,8 @@ def _attend(query: Array, key: Array, value: Array, mask: Array, bias: Array | N
     logits = logits if bias is None else logits + bias
     # A finite constant: where nothing may be attended to weights are uniform, so that the gradient is finite.
     weights = jax.nn.softmax(jnp.where(mask[:, None], logits, _MASKED_LOGIT), axis=-1)
-    return jnp.swapaxes(jnp.einsum("nhqk,nhkc->nhqc", weights.astype(value.dtype), value), 1, 2)
+    mixed = jnp.einsum("nhqk,nhkc->nhqc", weights.astype(value.dtype), value, preferred_element_type=jnp.float32)
+    return jnp.swapaxes(mixed, 1, 2)
 
 
 class Encoder(nn.Module):
@@ -464,22 +472,29 @@ def encode_tokens(
     tokens: Int[Array, "n L"],
     lengths: Int[Array, " n"],
     types: Int[Array, "n L"] | None = None,
+    compute: Compute = FLOAT32,
 ) -> Float[Array, "n L d"]:
     """Vectors of the last layer for every position; those at or beyond `lengths[i]` are meaningless."""
-    hidden: Any = Encoder(config).apply({"params": params}, tokens, valid_tokens(lengths, tokens.shape[1]), types)
+    valid = valid_tokens(lengths, tokens.shape[1])
+    hidden: Any = Encoder(config, compute).apply({"params": params}, tokens, valid, types)
     return hidden
 
 
 def encode(
-    config: EncoderConfig, params: Params, tokens: Int[Array, "n L"], lengths: Int[Array, " n"]
+    config: EncoderConfig,
+    params: Params,
+    tokens: Int[Array, "n L"],
+    lengths: Int[Array, " n"],
+    compute: Compute = FLOAT32,
 ) -> Float[Array, "n d"]:
     """One vector a row of tokens, pooled as `config` says. Pure and differentiable in `params`.
 
     Args:
         tokens: rows as the tokenizer gives them, `[CLS] text [SEP]`, padded on the right with any id.
         lengths: number of valid tokens a row; a row of length 0 becomes the zero vector.
+        compute: precision of the layers.
     """
-    hidden = encode_tokens(config, params, tokens, lengths)
+    hidden = encode_tokens(config, params, tokens, lengths, None, compute)
     pooled = pool(hidden, valid_tokens(lengths, tokens.shape[1])[:, None], config.pooling)[:, 0]
     return finish(config, pooled)
 

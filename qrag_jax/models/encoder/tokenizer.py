@@ -226,8 +226,8 @@ class TextTokenizer:
             room = window - len(first.ids) - added
             if room < 1:
                 raise InputError(
-                    f"question {question[:_NUM_SHOWN]!r} has {len(first.ids)} tokens, which leaves no room in a window of "
-                    f"{window} for a passage; shorten it"
+                    f"question {question[:_NUM_SHOWN]!r} has {len(first.ids)} tokens, so a window of {window} has no "
+                    "room for a passage; shorten it"
                 )
             cut = [max(0, len(one.ids) - room) for one in rest]
             for one in rest:

@@ -1,0 +1,334 @@
+"""Encoders and rerankers on 300 questions about ten folders of documents in four languages.
+
+    python -m benchmarks.search.fresh_questions rank COLLECTIONS OUT --names cargo,laws --model minilm
+    python -m benchmarks.search.fresh_questions rerank COLLECTIONS OUT --model likelihood:FILE.gguf
+    python -m benchmarks.search.fresh_questions weights OUT               # on the six older collections
+    python -m benchmarks.search.fresh_questions table OUT
+
+COLLECTIONS holds a folder a collection (`questions/collections.json`: repository, commit, folders, patterns). OUT gets
+one file a collection and method. `rank` writes, for every question, the best 20 files with the score of their best
+passage, which of them answer, and which of the best 20 passages hold a proof. `rerank` writes the scores that a
+reranker gives to the best passage of each of hybrid's 20 files; 5 and 10 files are cut from these.
+
+The questions were written from the documents and committed before anything was searched; a second reader looked for
+other files that answer. Any file with a proof is right. Weights are chosen on the six older collections (108
+questions), the table is of the ten fresh ones. Files without `.md` or `.txt` are left out.
+
+Intervals are Wilson's, 95%. Each method stands beside hybrid: on how many questions it is better and worse, and the
+p-value of a two-sided sign test, corrected for the number of methods (Holm).
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import binomtest
+
+from benchmarks.common import arguments, grid
+from qrag_jax.documents.read import read_files
+from qrag_jax.files.reading import read_with
+from qrag_jax.index.corpus_folder import load_corpus, save_corpus
+from qrag_jax.index.methods import Method, single_step_method
+from qrag_jax.measures.aggregate import holm_p_values
+from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.hybrid import Ranked
+from qrag_jax.types import Document
+
+QUESTIONS = Path(__file__).parent / "questions"
+OLDER = ("fastapi", "handbook", "prometheus", "redis", "madetech", "nips")  # what methods are chosen on
+FRESH = ("cargo", "synapse", "obsidian", "sourcegraph", "veterans", "contao", "amt24", "laws", "tidb", "betagouv")
+SUFFIXES = (".md", ".txt")
+NUM_FILES, NUM_PASSAGES = 20, 20
+BASE = "hybrid"
+GRID = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, np.inf)  # weights beside hybrid; inf is the reranker alone
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and the places that prove an answer: file, first and last character."""
+
+    text: str
+    files: frozenset[str]
+    proofs: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the right file and the right passage stand for every question, from 1 (0: not found), and nDCG@10."""
+
+    files: np.ndarray
+    passages: np.ndarray
+    ndcg: np.ndarray
+
+
+def read_questions(name: str, folder: Path) -> list[Question]:
+    """The questions of a collection; refused where a proof is not the text that it was written from."""
+    questions = []
+    for number, line in enumerate((QUESTIONS / f"{name}.jsonl").read_text("utf-8").splitlines(), 1):
+        row = json.loads(line)
+        proofs = []
+        for quote in row.get("quotes") or [row["quote"]]:
+            text = (folder / quote["file"]).read_bytes().decode("utf-8")[quote["start"] : quote["end"]]
+            if sha256(text.encode("utf-8")).hexdigest() != quote["sha256"]:
+                raise SystemExit(f"{name}:{number}: {quote['file']} is not the version of collections.json")
+            proofs.append((quote["file"], quote["start"], quote["end"]))
+        files = frozenset(row.get("files") or [file for file, _, _ in proofs])
+        questions.append(Question(row["question"], files, tuple(proofs)))
+    return questions
+
+
+def read_collection(name: str, folder: Path) -> list[Document]:
+    """The documents of a collection, those in hidden folders too."""
+    known = json.loads((QUESTIONS / "collections.json").read_text("utf-8"))[name]
+    documents = []
+    with read_with(no_ignore=True):
+        found = read_files([folder])
+    for document in found:
+        file = os.path.relpath(document.id, folder)
+        kept = not known.get("only") or any(fnmatch(file, pattern) for pattern in known["only"])
+        if kept and Path(file).suffix in SUFFIXES and not any(fnmatch(file, each) for each in known.get("without", ())):
+            documents.append(document)
+    return documents
+
+
+def ranked_files(corpus: Corpus, ranked: Ranked, folder: Path) -> list[tuple[str, int, float]]:
+    """(file, node of its best passage, score), the best first, each file once."""
+    found: dict[str, tuple[int, float]] = {}
+    for node, score in zip(ranked.ids.tolist(), ranked.scores.tolist(), strict=True):
+        found.setdefault(os.path.relpath(corpus.nodes[node].document_id, folder), (node, score))
+        if len(found) == NUM_FILES:
+            break
+    return [(file, node, score) for file, (node, score) in found.items()]
+
+
+def holds_proof(corpus: Corpus, node: int, folder: Path, question: Question) -> bool:
+    chunk = corpus.nodes[node]
+    file = os.path.relpath(chunk.document_id, folder)
+    spans = [(start, end) for name, start, end in question.proofs if name == file]
+    return any(start < last and first < end for start, end in spans for first, last in chunk.spans)
+
+
+def row_of(corpus: Corpus, ranked: Ranked, folder: Path, question: Question) -> dict[str, Any]:
+    files = ranked_files(corpus, ranked, folder)
+    return {
+        "files": [[file, round(score, 6)] for file, _, score in files],
+        "right": [int(file in question.files) for file, _, _ in files],
+        "num_right": len(question.files),
+        "best_holds_proof": [int(holds_proof(corpus, node, folder, question)) for _, node, _ in files],
+        "passages": [int(holds_proof(corpus, node, folder, question)) for node in ranked.ids[:NUM_PASSAGES].tolist()],
+    }
+
+
+def corpus_of(method: Method, documents: Sequence[Document], kept: Path) -> Corpus:
+    if not kept.exists():
+        save_corpus(method.build(documents), kept)
+    return load_corpus(kept)
+
+
+def make_ranker(args: argparse.Namespace, name: str, out: Path) -> tuple[Callable[[str], Ranked], Corpus, Method]:
+    """Ranks the passages of a collection as the flags say."""
+    documents = read_collection(name, args.collections / name)
+    method = single_step_method(args.retriever, args.model)
+    corpus = corpus_of(method, documents, out / "corpora" / f"{name}-{Path(args.model).stem}")
+    return lambda question: method.retrieve(question, corpus, None), corpus, method
+
+
+def rank(args: argparse.Namespace) -> None:
+    """Writes the best files and passages of every question."""
+    label = args.label or (args.retriever if args.model == "minilm" else f"{args.retriever}-{Path(args.model).stem}")
+    for name in args.names:
+        folder = args.collections / name
+        questions = read_questions(name, folder)
+        ranker, corpus, _ = make_ranker(args, name, args.out)
+        ranker(questions[0].text)  # compiles
+        start = time.process_time()
+        found = [ranker(question.text) for question in questions]
+        spent = (time.process_time() - start) / len(questions)
+        rows = [row_of(corpus, each, folder, question) for each, question in zip(found, questions, strict=True)]
+        write(args.out, label, name, {"cpu_ms": round(1000 * spent, 1), "questions": rows})
+
+
+def rerank(args: argparse.Namespace) -> None:
+    """Writes the scores of a reranker for the best passage of hybrid's files."""
+    from qrag_jax.index.rerankers import load_reranker
+
+    label = args.label or args.model.replace("/", "_")
+    reranker = load_reranker(args.model)
+    for name in args.names:
+        if (args.out / label / f"{name}.json").exists():
+            continue
+        folder = args.collections / name
+        questions = read_questions(name, folder)
+        ranker, corpus, _ = make_ranker(args, name, args.out)
+        scores, spent, tokens = [], [], []
+        for question in questions:
+            files = ranked_files(corpus, ranker(question.text), folder)
+            texts = [corpus.full_texts[node] for _, node, _ in files]
+            before, start = reranker.counts.num_tokens, time.process_time()
+            scores.append([round(float(score), 5) for score in reranker(question.text, texts)])
+            spent.append(time.process_time() - start)
+            tokens.append(reranker.counts.num_tokens - before)
+        cost = {"cpu_ms": round(1000 * float(np.mean(spent)), 1), "tokens": round(float(np.mean(tokens)), 1)}
+        write(args.out, label, name, {**cost, "scores": scores})
+
+
+def write(out: Path, label: str, name: str, content: Mapping[str, Any]) -> None:
+    path = out / label / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content) + "\n")
+    print(f"{label} {name}: {content['cpu_ms']} CPU ms a question", flush=True)
+
+
+def load(out: Path, label: str, name: str) -> dict[str, Any]:
+    return json.loads((out / label / f"{name}.json").read_text())
+
+
+def places_of(rows: Sequence[Mapping[str, Any]]) -> Places:
+    """Places by the order of files and passages as they were ranked."""
+    files, passages, ndcg = [], [], []
+    for row in rows:
+        files.append(first_place(row["right"]))
+        passages.append(first_place(row["passages"]))
+        ndcg.append(ndcg_at_10(row["right"], row["num_right"]))
+    return Places(np.array(files), np.array(passages), np.array(ndcg))
+
+
+def reranked_places(
+    rows: Sequence[Mapping[str, Any]], scores: Sequence[Sequence[float]], num_files: int, weight: float
+) -> Places:
+    """Places if the first files are ordered by hybrid + weight * score; the others keep theirs.
+
+    The passages of the candidates come first, so the right passage counts if it is the best of its file.
+    """
+    files, passages, ndcg = [], [], []
+    for row, found in zip(rows, scores, strict=True):
+        first = np.array([score for _, score in row["files"]])
+        new = np.array(found)
+        total = new if np.isinf(weight) else first + weight * new
+        order = [*np.argsort(-total[:num_files], kind="stable").tolist(), *range(num_files, len(first))]
+        right = [row["right"][place] for place in order]
+        files.append(first_place(right))
+        passages.append(first_place([row["best_holds_proof"][place] for place in order]))
+        ndcg.append(ndcg_at_10(right, row["num_right"]))
+    return Places(np.array(files), np.array(passages), np.array(ndcg))
+
+
+def first_place(flags: Sequence[int]) -> int:
+    return next((place for place, flag in enumerate(flags, 1) if flag), 0)
+
+
+def ndcg_at_10(right: Sequence[int], num_right: int) -> float:
+    """Binary gains, over the best order of all right files."""
+    discounts = 1 / np.log2(np.arange(2, 12))
+    best = discounts[: min(num_right, 10)].sum()
+    return float((np.array(right[:10]) * discounts[: len(right[:10])]).sum() / best)
+
+
+def within(places: np.ndarray, most: int) -> np.ndarray:
+    return (places >= 1) & (places <= most)
+
+
+def share(hits: np.ndarray) -> str:
+    """`231 of 300, 77.0% (71.9 to 81.4)`."""
+    found, of = int(hits.sum()), len(hits)
+    interval = binomtest(found, of).proportion_ci(method="wilson")
+    return f"{found} of {of}, {found / of:.1%} ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
+
+
+def sign_test(hits: np.ndarray, base: np.ndarray) -> tuple[int, int, float]:
+    better, worse = int((hits & ~base).sum()), int((base & ~hits).sum())
+    return better, worse, float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
+
+
+def collected(out: Path, label: str, names: Sequence[str], key: str) -> list[Any]:
+    return [row for name in names for row in load(out, label, name)[key]]
+
+
+def weights(args: argparse.Namespace) -> None:
+    """Prints what every weight gives on the older collections."""
+    rows = collected(args.out, BASE, OLDER, "questions")
+    base = places_of(rows)
+    print(f"{BASE}: first {share(within(base.files, 1))}, in 3 {share(within(base.files, 3))}")
+    for folder in sorted(args.out.iterdir()):
+        if not all((folder / f"{name}.json").exists() for name in OLDER) or "scores" not in load(
+            args.out, folder.name, OLDER[0]
+        ):
+            continue
+        scores = collected(args.out, folder.name, OLDER, "scores")
+        cells = []
+        for num_files in (5, 10, 20):
+            for weight in GRID:
+                found = reranked_places(rows, scores, num_files, weight)
+                shown = "alone" if np.isinf(weight) else f"{weight:g}"
+                counts = [str(int(within(found.files, most).sum())) for most in (1, 3)]
+                cells.append([str(num_files), shown, *counts, f"{found.ndcg.mean():.3f}"])
+        print(f"\n{folder.name}\n")
+        print("\n".join(grid(["files", "weight", "first", "in 3", "nDCG@10"], cells)))
+
+
+def table(args: argparse.Namespace) -> None:
+    """Prints the table of the fresh questions; rerankers at the weights of `--weights LABEL=W`."""
+    rows = collected(args.out, BASE, FRESH, "questions")
+    chosen = {label: float(value) for label, _, value in (each.rpartition("=") for each in args.weights)}
+    base = places_of(rows)
+    found: list[tuple[str, Places, float]] = [(BASE, base, cpu_ms(args.out, BASE))]
+    for folder in sorted(args.out.iterdir()):
+        label = folder.name
+        if label == BASE or not all((folder / f"{name}.json").exists() for name in FRESH):
+            continue
+        if "questions" in load(args.out, label, FRESH[0]):
+            found.append((label, places_of(collected(args.out, label, FRESH, "questions")), cpu_ms(args.out, label)))
+            continue
+        scores = collected(args.out, label, FRESH, "scores")
+        for num_files in (5, 10, 20):
+            places = reranked_places(rows, scores, num_files, chosen.get(label, np.inf))
+            spent = cpu_ms(args.out, label) * num_files / NUM_FILES
+            found.append((f"{label}, {num_files} files", places, spent))
+    tests = {
+        most: [sign_test(within(places.files, most), within(base.files, most)) for _, places, _ in found]
+        for most in (1, 3)
+    }
+    holm = {most: holm_p_values([test[2] for test in each[1:]]) for most, each in tests.items()}
+    cells = []
+    for number, (label, places, spent) in enumerate(found):
+        beside = []
+        for most in (1, 3):
+            better, worse, p_value = tests[most][number]
+            corrected = holm[most][number - 1] if number else 1.0
+            beside.append(f"+{better} -{worse}, p = {p_value:.2g} ({corrected:.2g})")
+        first, three = (share(within(places.files, most)) for most in (1, 3))
+        passage = f"{within(places.passages, 1).mean():.1%} / {within(places.passages, 3).mean():.1%}"
+        cells.append([label, first, three, f"{places.ndcg.mean():.3f}", passage, *beside, f"{spent:,.0f}"])
+    heads = ["method", "right file first", "in 3", "nDCG@10", "right passage first / in 3", "first, beside hybrid",
+             "in 3, beside it", "CPU ms a question"]  # fmt: skip
+    print("\n".join(grid(heads, cells)))
+
+
+def cpu_ms(out: Path, label: str) -> float:
+    return float(np.mean([load(out, label, name)["cpu_ms"] for name in FRESH]))
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("what", choices=("rank", "rerank", "weights", "table"))
+    parser.add_argument("collections", type=Path, nargs="?", help="folder of the collections; not of weights and table")
+    parser.add_argument("out", type=Path, help="folder of the results")
+    parser.add_argument("--names", type=lambda text: text.split(","), default=[*OLDER, *FRESH])
+    parser.add_argument("--model", default="minilm", help="encoder, or reranker as `qrag find --rerank` takes it")
+    parser.add_argument("--retriever", default=BASE, help="hybrid, dense or bm25")
+    parser.add_argument("--label", help="name of the results")
+    parser.add_argument("--weights", nargs="*", default=[], metavar="LABEL=W", help="of rerankers, for the table")
+    args = parser.parse_args()
+    {"rank": rank, "rerank": rerank, "weights": weights, "table": table}[args.what](args)
+
+
+if __name__ == "__main__":
+    main()
