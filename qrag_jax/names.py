@@ -166,6 +166,11 @@ LEARNERS: Registry[Any] = Registry(
             "qrag_jax.service.learners:COMPRESSOR",
             "computes the vector of a section from the vectors of its sentences",
         ),
+        Entry(
+            "reranker",
+            "qrag_jax.service.learners:RERANKER",
+            "reads question and passage together, for --rerank",
+        ),
         Entry("sft", "qrag_jax.service.decoders:SFT", "a language model that imitates answers"),
         Entry("grpo", "qrag_jax.service.decoders:GRPO", "a language model that learns from rewards of its answers"),
         Entry(

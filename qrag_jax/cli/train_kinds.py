@@ -124,6 +124,28 @@ examples:
   qrag study mine.yaml --budgets 512 --levels dev,planner:runs/router,bound
   qrag ask levels.index "Who has the key?" --planner runs/router --retriever dense
 """
+_OF_RERANKER = """\
+Train a reranker, which reads question and passage together and puts the passage that answers first.
+
+PAIRS are lines of JSON: {"question": ..., "positive": ..., "negatives": [...]}. Where a question has fewer than three
+negatives, passages of other questions fill up. --model is an encoder, which gets a new head, or a reranker to go on
+with (a sequence classifier with one output).
+
+--out becomes an ordinary model folder for --rerank RUN of `qrag find` and `qrag ask`, and for sentence-transformers'
+CrossEncoder. The output says for how many held-out questions the right passage stands first.
+"""
+_DETAILS_OF_RERANKER = """\
+--lora_rank N trains low-rank changes of all layers instead of all parameters (LoRA); they are merged into the folder.
+A tenth of the questions, at most 500, is held out. metrics.jsonl has the loss. Two thousand questions take about ten
+minutes on two cores with minilm. A reranker works best on the kind of documents that it was trained on: one trained on
+7,000 questions about other texts made the search of documentation worse.
+"""
+_EXAMPLES_OF_RERANKER = """\
+examples:
+  qrag train reranker pairs.jsonl --out runs/reranker
+  qrag train reranker pairs.jsonl --model BAAI/bge-reranker-base --lora_rank 8 --out runs/mine --json
+  qrag find notes.index "Who has the key?" --rerank runs/reranker
+"""
 _OF_DECODER = """\
 Train {about}.
 
@@ -166,6 +188,14 @@ _COMPRESSOR_FLAGS = f"""\
 --lead_tokens N = 128   for --target lead: tokens at the beginning of a section
 --model --follow_links --max_input_gb
 {_COMMON}{llm_flags.llm_table(128)}"""
+_RERANKER_FLAGS = f"""\
+paths PAIRS ...      files of questions with passages
+--out! RUN           folder to write
+--model M = minilm   encoder or reranker to start from: minilm, a folder or a hub id
+--epochs N = 2       times that every question is seen
+--learning_rate X    of AdamW (default: 0.00005, or 0.0005 with --lora_rank)
+--lora_rank I = 0    rank of low-rank changes; 0 trains all parameters
+{_COMMON}"""
 _ROUTER_FLAGS = f"""\
 config CONFIG              config of a study, with tasks that have evidence
 overrides [key=value ...]  changes of the config, such as data=DATA
@@ -202,6 +232,10 @@ def _run_compressor(args: argparse.Namespace) -> int:
     return _train("compressor", made(service.CompressorRequest, vars(args), llm=llm), args)
 
 
+def _run_reranker(args: argparse.Namespace) -> int:
+    return _train("reranker", made(service.RerankerRequest, vars(args)), args)
+
+
 def _run_router(args: argparse.Namespace) -> int:
     return _train("router", made(service.RouterRequest, vars(args)), args)
 
@@ -229,6 +263,7 @@ def _train(name: str, config: Any, args: argparse.Namespace) -> int:
 
 
 _OF_PATHS, _OF_CONFIG = "PATHS... --out RUN [flags]", "CONFIG [key=value ...] --out RUN [flags]"
+_OF_PAIRS = "PAIRS... --out RUN [flags]"
 _OF_VECTORS = {"kind": COMPRESSOR_KINDS, "loss": COMPRESSOR_LOSSES, "target": COMPRESSOR_TARGETS}
 _TAGGER = Verb(_OF_TAGGER, _EXAMPLES_OF_TAGGER, _TAGGER_FLAGS, _run_tagger, _DETAILS_OF_TAGGER, usage=_OF_PATHS)
 _COMPRESSOR = Verb(
@@ -239,6 +274,9 @@ _COMPRESSOR = Verb(
     _DETAILS_OF_COMPRESSOR,
     _OF_VECTORS,
     usage=_OF_PATHS,
+)
+_RERANKER = Verb(
+    _OF_RERANKER, _EXAMPLES_OF_RERANKER, _RERANKER_FLAGS, _run_reranker, _DETAILS_OF_RERANKER, usage=_OF_PAIRS
 )
 _ROUTER = Verb(
     _OF_ROUTER,
@@ -260,7 +298,7 @@ _DECODERS = {
     )
     for name in DECODER_METHODS
 }
-_OWN = {"tagger": _TAGGER, "compressor": _COMPRESSOR, "router": _ROUTER, **_DECODERS}
+_OWN = {"tagger": _TAGGER, "compressor": _COMPRESSOR, "reranker": _RERANKER, "router": _ROUTER, **_DECODERS}
 WITH_FLAGS = {name: replace(verb, summary=LEARNERS[name].about) for name, verb in _OWN.items()}
 
 

@@ -32,6 +32,7 @@ from .indexing import UpdateRequest as UpdateRequest
 from .indexing import remove as remove
 from .indexing import update as update
 from .learners import CompressorRequest as CompressorRequest
+from .learners import RerankerRequest as RerankerRequest
 from .learners import RouterRequest as RouterRequest
 from .learners import TaggerRequest as TaggerRequest
 from .learners import train_compressor as train_compressor

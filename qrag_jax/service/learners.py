@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from qrag_jax.annotate.summaries import SummariesConfig
@@ -20,6 +21,7 @@ from qrag_jax.chunking.tree.parent_vectors import FromTexts
 from qrag_jax.config import is_override, load_config, to_dict
 from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed
 from qrag_jax.data.corpora.study_task import StudyTask
+from qrag_jax.data.questions.pairs import read_pairs
 from qrag_jax.errors import Arg
 from qrag_jax.eval.study.cells.level_cells import run_levels
 from qrag_jax.eval.study.cells.run_cell import Tools, embed_questions
@@ -29,10 +31,12 @@ from qrag_jax.eval.study.config import DefaultStudy, StudyConfig
 from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.study.records import LevelCell
 from qrag_jax.eval.tables import share
+from qrag_jax.files.whole_file import write_json
 from qrag_jax.index.parent_texts import text_parents
 from qrag_jax.llm.config import LlmConfig, make_generator
 from qrag_jax.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.measures.boundary_scores import Judged, score_points
+from qrag_jax.models.encoder.classifier import is_classifier, load_classifier, new_classifier, save_classifier
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.names import (
@@ -53,10 +57,13 @@ from qrag_jax.search.levels.router_training import FittedRouter, fit_best_router
 from qrag_jax.train.kind import LearnerKind
 from qrag_jax.train.learners.compressor import TOP_K, CompressorConfig, FittedCompressor, fit_compressor, recalls
 from qrag_jax.train.learners.compressor_data import make_lead_targets
+from qrag_jax.train.learners.reranker import RerankerConfig, fit_reranker
 from qrag_jax.train.learners.tagger import TaggerConfig, fit_tagger
-from qrag_jax.train.run_folder import check_out
+from qrag_jax.train.run_folder import check_out, open_log, open_runs
+from qrag_jax.train.trainer import Hooks
 from qrag_jax.types import NOBODY, InputError, UsageError, Watch
 
+_LORA_RATE = 5e-4
 _SUMMARY_TOKENS = 128  # of an answer; and of a lead
 
 
@@ -121,6 +128,66 @@ class RouterRequest:
     features: str | None = None
     method: RouterMethod = "regression"
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class RerankerRequest:
+    """A reranker to train.
+
+    Attributes:
+        paths: files of questions with passages (`data.questions.pairs`).
+        model: an encoder, which gets a new head, or a reranker to go on with.
+        epochs, learning_rate, lora_rank, seed: as in `RerankerConfig`; a learning rate of None is 5e-5, with LoRA 5e-4.
+    """
+
+    paths: tuple[str, ...]
+    model: str = "minilm"
+    epochs: int = 2
+    learning_rate: float | None = None
+    lora_rank: int = 0
+    seed: int = 0
+
+
+def train_reranker(request: RerankerRequest, out: Path, watch: Watch = NOBODY) -> dict[str, Any]:
+    """Trains a reranker and writes it as a model folder, which `--rerank` and sentence-transformers' CrossEncoder load.
+
+    Args:
+        out: folder to write.
+
+    Returns:
+        The row of the result, with the share of held-out questions whose positive passage stands first.
+    """
+    check_out(out, resumes=False)
+    if (out / "config.json").exists():
+        raise UsageError("already contains a model", file=out, remedy=(": choose another ", Arg("out")))
+    groups = read_pairs(request.paths)
+    watch.note(f"{len(groups):,} questions with passages")
+    config = RerankerConfig(
+        request.seed,
+        request.epochs,
+        request.learning_rate or (_LORA_RATE if request.lora_rank else RerankerConfig.learning_rate),
+        lora_rank=request.lora_rank,
+    )
+    loaded = load_encoder(request.model) if not is_classifier(request.model) else None
+    start = load_classifier(request.model) if loaded is None else new_classifier(loaded, jax.random.key(request.seed))
+    began = time.perf_counter()
+    with open_runs([(out, None)]), open_log(out, to_dict(config), 0, tensorboard=False) as log:
+        fitted = fit_reranker(groups, start, config, Hooks(out, log), watch.report)
+        save_classifier(out, fitted.classifier)
+        expected = mean_interval(fitted.first, seed=request.seed)
+        row = {
+            "model": request.model,
+            "n_questions": fitted.num_groups,
+            "n_passages_cut": fitted.num_cut,
+            "held_out_questions": expected.n,
+            "first": expected.mean,
+            "low": expected.low,
+            "high": expected.high,
+            "first_before": float(fitted.first_before.mean()),
+            "seconds": time.perf_counter() - began,
+        }
+        write_json(out / "results.json", {**row, "config": to_dict(config)}, indent=1)
+    return row
 
 
 def train_tagger(request: TaggerRequest, out: Path, watch: Watch = NOBODY) -> dict[str, Any]:
@@ -386,6 +453,16 @@ def _format_router(row: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _format_reranker(row: Mapping[str, Any]) -> str:
+    cut = f"; {row['n_passages_cut']:,} passages were cut" if row["n_passages_cut"] else ""
+    return (
+        f"trained: {row['run']}, {row['n_questions']:,} questions, {row['seconds']:,.0f} s{cut}\n"
+        f"held out: the right passage first for {share(row['first'])} [{share(row['low'])}, {share(row['high'])}] of "
+        f"{row['held_out_questions']:,} questions; {share(row['first_before'])} before training"
+    )
+
+
+RERANKER = LearnerKind(RerankerRequest, train_reranker, _format_reranker)
 TAGGER = LearnerKind(TaggerRequest, train_tagger, _format_tagger)
 COMPRESSOR = LearnerKind(CompressorRequest, train_compressor, _format_compressor)
 ROUTER = LearnerKind(RouterRequest, train_router, _format_router)

@@ -15,27 +15,34 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from flax.traverse_util import unflatten_dict
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from qrag_jax.files.whole_file import read_json
+from qrag_jax.files.whole_file import read_json, write_json, write_whole
 from qrag_jax.models.encoder.config import EncoderConfig, Pooling
 from qrag_jax.models.encoder.embedder import BUCKETS, EmbedCounts, default_tokens_per_block, plan_blocks
-from qrag_jax.models.encoder.hf_config import read_encoder_config
+from qrag_jax.models.encoder.hf_config import hf_config, read_encoder_config
 from qrag_jax.models.encoder.sentence_files import read_max_seq_length
 from qrag_jax.models.encoder.sources import find_encoder
 from qrag_jax.models.encoder.table import (
+    PREFIXES,
     TensorRow,
     dense_rows,
     params_from_rows,
     params_from_tensors,
+    tensors_from_params,
+    tensors_from_rows,
     without_prefix,
 )
 from qrag_jax.models.encoder.text_encoder import Params, encode_tokens, pool, valid_tokens
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.models.weights.tensor_files import FolderTensors
+from qrag_jax.models.encoder.weights import LoadedEncoder, tokenizer_config
+from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.models.weights.tokenizer_faults import check_vocab
 from qrag_jax.types import InputError, UsageError
 
+_HEAD_SCALE = 0.02
+_LONGEST_PAIR = 512
 _ENDLESS = 1_000_000  # transformers writes 10^30 where it knows no window
 _NOTHING = re.compile("(?!)")
 # Names of the tensors of heads, before and after the activation, by family.
@@ -62,6 +69,14 @@ class Classifier:
     params: dict[str, Any]
     tokenizer: TextTokenizer
     window: int
+
+
+def is_classifier(source: str | Path) -> bool:
+    """True if a folder or hub id is a sequence classifier, by its `config.json`."""
+    folder = find_encoder(source)
+    path = folder / "config.json"
+    names = read_json(path).get("architectures") if path.is_file() else None
+    return isinstance(names, list) and any(str(name).endswith("ForSequenceClassification") for name in names)
 
 
 def load_classifier(source: str | Path, revision: str | None = None) -> Classifier:
@@ -160,6 +175,58 @@ def score_rows(
 
 
 _score = jax.jit(score_rows, static_argnums=0)
+
+
+def new_classifier(loaded: LoadedEncoder, key: PRNGKeyArray) -> Classifier:
+    """A classifier around an encoder, with a new head; the key is consumed.
+
+    BERT's head begins with the pooler of the encoder where there is one; all else is normal with deviation 0.02.
+
+    Raises:
+        UsageError: heads of the family are not read.
+    """
+    config = replace(loaded.config, pooling="cls", normalize=False, dim=0)
+    if config.family not in _HEADS:
+        raise UsageError(f"a reranker of family {config.family} is not read; choose one of {', '.join(_HEADS)}")
+    rows = head_table(config)
+    head: dict[tuple[str, ...], Any] = {}
+    for own, row in zip(jax.random.split(key, len(rows)), rows, strict=True):
+        known = loaded.pooler.get(row.name)
+        if known is not None:
+            head[row.path] = jnp.asarray(known.T if row.transposed else known)
+        elif row.path[-1] == "kernel":
+            head[row.path] = _HEAD_SCALE * jax.random.normal(own, row.our_shape)
+        else:
+            head[row.path] = jnp.full(row.our_shape, float(row.path[-1] == "scale"))
+    params = {"encoder": loaded.params, "head": unflatten_dict(head)}
+    window = min(loaded.config.max_positions, _LONGEST_PAIR)
+    return Classifier(config, params, loaded.tokenizer, window)
+
+
+def save_classifier(folder: Path, classifier: Classifier) -> None:
+    """Writes a folder that `load_classifier`, transformers and sentence-transformers' `CrossEncoder` load.
+
+    Args:
+        folder: made when it is not there; files of the same names are replaced.
+    """
+    config, tokenizer = classifier.config, classifier.tokenizer
+    folder.mkdir(parents=True, exist_ok=True)
+    prefix = PREFIXES[config.family]
+    own = tensors_from_params(config, classifier.params["encoder"])
+    head = tensors_from_rows(head_table(config), classifier.params["head"], "reranker")
+    in_encoder = lambda name: name.startswith("pooler.")  # noqa: E731  (BERT's)
+    named = {f"{prefix}{name}": tensor for name, tensor in own.items()}
+    named |= {f"{prefix}{name}" if in_encoder(name) else name: tensor for name, tensor in head.items()}
+    save_tensors(folder, named)
+    write_whole(folder / "tokenizer.json", tokenizer.to_json())
+    values = hf_config(config, tokenizer)
+    stem = values["architectures"][0].removesuffix("Model")
+    values |= {"architectures": [f"{stem}ForSequenceClassification"], "id2label": {"0": "LABEL_0"},
+               "label2id": {"LABEL_0": 0}, "num_labels": 1}  # fmt: skip
+    values |= {"classifier_pooling": config.pooling} if config.family == "modernbert" else {}
+    write_json(folder / "config.json", values)
+    window = {"model_max_length": classifier.window}
+    write_json(folder / "tokenizer_config.json", tokenizer_config(config, tokenizer) | window)
 
 
 class PairScorer:

@@ -25,7 +25,7 @@ POOLER = ("pooler.dense.weight", "pooler.dense.bias")
 _IGNORED = re.compile(
     r"embeddings\.position_ids|pooler\..*|(lm_)?head\..*|decoder\..*|cls\.(predictions|seq_relationship)\..*"
 )
-_PREFIXES: Mapping[Family, str] = {
+PREFIXES: Mapping[Family, str] = {
     "bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "mpnet": "mpnet.", "nomic_bert": "nomic_bert.",
     "modernbert": "model.", "qwen3": "model.",
 }  # fmt: skip
@@ -286,7 +286,7 @@ def without_prefix(
 
     Those of NomicBERT's files on the hub get the names of transformers.
     """
-    prefix = _PREFIXES[config.family]
+    prefix = PREFIXES[config.family]
     named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     if len(named) != len(tensors):
         raise InputError(f"some tensors occur twice, with and without the prefix {prefix!r}", file=source)

@@ -192,7 +192,7 @@ def save_transformer(
     save_tensors(folder, tensors)
     write_whole(folder / "tokenizer.json", tokenizer.to_json())
     write_json(folder / "config.json", hf_config(config, tokenizer))
-    write_json(folder / "tokenizer_config.json", _tokenizer_config(config, tokenizer))
+    write_json(folder / "tokenizer_config.json", tokenizer_config(config, tokenizer))
     window = {"max_seq_length": max_seq_length or config.max_positions, "do_lower_case": False}
     write_json(folder / "sentence_bert_config.json", window)
 
@@ -211,7 +211,8 @@ def _pooler_tensors(
     return {name: np.ascontiguousarray(pooler[name], dtype=np.float32) for name in POOLER}
 
 
-def _tokenizer_config(config: EncoderConfig, tokenizer: TextTokenizer) -> dict[str, Any]:
+def tokenizer_config(config: EncoderConfig, tokenizer: TextTokenizer) -> dict[str, Any]:
+    """The `tokenizer_config.json` of an encoder."""
     # The generic class reads tokenizer.json as it is; those of a family build another one from its vocabulary.
     types = ["token_type_ids"] if config.family == "bert" else []
     return {
