@@ -55,9 +55,7 @@ class TextCounts:
 
     def plus(self, num_texts: int, num_tokens: int, num_texts_cut: int) -> "TextCounts":
         """These counts after more texts."""
-        return TextCounts(
-            self.num_texts + num_texts, self.num_tokens + num_tokens, self.num_texts_cut + num_texts_cut
-        )
+        return TextCounts(self.num_texts + num_texts, self.num_tokens + num_tokens, self.num_texts_cut + num_texts_cut)
 
 
 @runtime_checkable
@@ -347,6 +345,7 @@ class Cost:
         index_bytes: size of the vectors of the index.
         prompt_tokens, completion_tokens: of a language model.
         dollars: by a price list; None without one.
+        reranker_tokens: read by a reranker.
     """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -356,6 +355,7 @@ class Cost:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     dollars: float | None = None
+    reranker_tokens: int = 0
 
 
 @dataclass(frozen=True)

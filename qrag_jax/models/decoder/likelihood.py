@@ -1,12 +1,13 @@
 """Scores passages by a decoder that reads each of them once and writes nothing.
 
-    likelihood:   score(q, d) = 1/|q| sum_i log p(q_i | prompt with d, q_<i)      (UPR, Sachan et al. 2022)
-    yes or no:    score(q, d) = log p("yes" | prompt with q and d) - log p("no" | prompt with q and d)   (Qwen3-Reranker)
+    likelihood:   score(q, d) = 1/|q| sum_i log p(q_i | prompt with d, q_<i)                (UPR, Sachan et al. 2022)
+    yes or no:    score(q, d) = log p("yes" | prompt with q and d) - log p("no" | the same)   (Qwen3-Reranker)
 
 The beginning of the prompt, which all passages share, is read once for all questions. Rows are padded on the left to
 one of few lengths, so the question is at the same place in every row and nothing is compiled for one question.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
@@ -14,13 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.network import (
     ComputeDtype,
     Params,
-    attend_cached,
     hidden_states,
     next_logprobs,
     vocabulary_logits,
@@ -28,9 +28,12 @@ from qrag_jax.models.decoder.network import (
 from qrag_jax.models.decoder.rerank_prompts import RerankPrompt, ScoreKind
 from qrag_jax.models.decoder.rollout import LayerCache, read_prompts
 from qrag_jax.models.decoder.weights import LoadedDecoder, num_parameters
+from qrag_jax.models.weights.machine import multiplies_bfloat16
 from qrag_jax.types import InputError, TextCounts
 
 _WINDOW = 4096  # most tokens of a prompt; attention to more takes gigabytes
+_UNSEEN = -1e30  # logit of slots that a query does not see
+_LEAST = -50.0  # below the largest logit: a weight of 2e-22
 _ROWS, _LONG = 5, 1024  # passages that are read together, unless they are longer than this
 _WEIGHTS = {"likelihood": 0.5, "yesno": None}
 
@@ -96,10 +99,15 @@ class DecoderReranker:
         return scores
 
 
+def fast_dtype() -> ComputeDtype:
+    """The dtype to load a decoder in for scoring: bfloat16, or float32 on a CPU without products of bfloat16."""
+    return "bfloat16" if jax.default_backend() != "cpu" or multiplies_bfloat16() else "float32"
+
+
 def _block(lengths: Int[np.ndarray, " n"], num_targets: int) -> tuple[int, int]:
     """(rows, slots) of the next block, for lengths in falling order; `_ROWS` rows, or one, of few lengths."""
     longest = max(int(lengths[0]), num_targets + 1)
-    size = -(-longest // 64) * 64 if longest <= 512 else _step(longest, 512)
+    size = -(-longest // 32) * 32 if longest <= 512 else _step(longest, 512)
     return (_ROWS if len(lengths) > 2 and size <= _LONG else 1), size
 
 
@@ -166,13 +174,38 @@ def read_rows(
     """Hidden states of rows, padded on the left, that continue one beginning."""
     (batch, size), before = tokens.shape, shared.keys.shape[2]
     slots, pads = jnp.arange(size), size - lengths[:, None]
-    seen = (slots[:, None] >= slots) & (slots >= pads[:, :, None])
-    mask = jnp.concatenate([jnp.ones((batch, size, before), bool), seen], axis=2)
+    own = (slots[:, None] >= slots) & (slots >= pads[:, :, None])
+    seen = jnp.pad(own, ((0, 0), (0, 0), (before, 0)), constant_values=True)
 
     def attend(query: Array, key: Array, value: Array, layer: Array, cache: LayerCache) -> tuple[Array, LayerCache]:
         first = (jnp.broadcast_to(each, (batch, *each.shape[1:])) for each in cache.layer(layer))
         keys, values = (jnp.concatenate(pair, axis=1) for pair in zip(first, (key, value), strict=True))
-        return attend_cached(query, keys, values, mask), cache
+        return attend_grouped(query, keys, values, seen), cache
 
     positions = before + jnp.maximum(slots - pads, 0)
     return hidden_states(params, tokens, positions, attend, shared, config=config, dtype=dtype)[0]
+
+
+def attend_grouped(
+    query: Float[Array, "B T heads c"],
+    keys: Float[Array, "B S kv_heads c"],
+    values: Float[Array, "B S kv_heads c"],
+    seen: Bool[Array, "B T S"],
+) -> Float[Array, "B T heads c"]:
+    """`softmax(query keys^T / sqrt(c)) values` over the seen slots, the queries of a group of heads in one product.
+
+    Made for CPUs, where `jax.nn.dot_product_attention` takes twice as long: weights are computed once and stored, and
+    none becomes a denormal number. Softmax is float32.
+    """
+    (batch, size, heads, depth), (slots, num_kv) = query.shape, keys.shape[1:3]
+    grouped = query.reshape(batch, size, num_kv, -1, depth).transpose(0, 2, 3, 1, 4).reshape(batch * num_kv, -1, depth)
+    keys = keys.transpose(0, 2, 3, 1).reshape(batch * num_kv, depth, slots)
+    values = values.transpose(0, 2, 1, 3).reshape(batch * num_kv, slots, depth)
+    product = partial(jnp.matmul, preferred_element_type=jnp.float32)
+    logits = product(grouped, keys).reshape(batch, heads, size, slots) / math.sqrt(depth)
+    logits = jnp.where(seen[:, None], logits, _UNSEEN)
+    weights = jnp.exp(jnp.maximum(logits - logits.max(axis=-1, keepdims=True), _LEAST)) * seen[:, None]
+    weights = jax.lax.optimization_barrier(weights)
+    mixed = product(weights.astype(query.dtype).reshape(batch * num_kv, -1, slots), values)
+    mixed = mixed.reshape(batch, heads, size, depth) / weights.sum(axis=-1, keepdims=True)
+    return jnp.swapaxes(mixed, 1, 2).astype(query.dtype)

@@ -103,11 +103,14 @@ def hidden_states(
         query, key, value = (_heads(_project(inner, weights[name]), config) for name in ("query", "key", "value"))
         if config.qk_norm:
             query, key = _norm(query, weights["query_norm"], config), _norm(key, weights["key_norm"], config)
-        mixed, cache = attend(rotate_halves(query, cos, sin), rotate_halves(key, cos, sin), value, number, cache)
-        x = x + _project(mixed.reshape(*x.shape[:2], -1), weights["output"])
+        query, key, value = (
+            each.astype(dtype) for each in (rotate_halves(query, cos, sin), rotate_halves(key, cos, sin), value)
+        )
+        mixed, cache = attend(query, key, value, number, cache)
+        x = (x + _project(mixed.reshape(*x.shape[:2], -1), weights["output"])).astype(dtype)
         inner = _norm(x, weights["mlp_norm"], config)
         gated = jax.nn.silu(_project(inner, weights["gate"])) * _project(inner, weights["up"])
-        return (x + _project(gated, weights["down"]), cache), None
+        return ((x + _project(gated.astype(dtype), weights["down"])).astype(dtype), cache), None
 
     x = params["embed"]["embedding"][tokens].astype(dtype)
     step = jax.checkpoint(layer, prevent_cse=False) if remat else layer
@@ -225,23 +228,21 @@ def _norm(x: Array, weights: Params, config: DecoderConfig) -> Array:
 
 
 def _project(rows: Array, weights: Params) -> Array:
-    """`rows W + (rows A) B + bias`, the last two where they exist."""
+    """`rows W + (rows A) B + bias`, the last two where they exist; in the dtype of `_product`."""
     made = _product(rows, weights["kernel"])
     if "lora_a" in weights:
-        made = made + _product(_product(rows, weights["lora_a"]), weights["lora_b"])
-    return made + weights["bias"].astype(rows.dtype) if "bias" in weights else made
+        made = made + _product(_product(rows, weights["lora_a"]).astype(rows.dtype), weights["lora_b"])
+    return made + weights["bias"].astype(made.dtype) if "bias" in weights else made
 
 
 def _product(rows: Array, kernel: Array) -> Array:
-    """`rows W` in the dtype of the rows.
+    """`rows W`, in the dtype of the rows; of bfloat16 rows on a CPU, in float32.
 
-    XLA on CPUs has a fast product of bfloat16 numbers only if the result is float32 (four times as fast on a processor
-    with AMX). Elsewhere a float32 result would make the products of the gradient slow.
+    XLA on CPUs has a fast product of bfloat16 numbers only with a float32 result (four times as fast on a processor
+    with AMX), and what follows is faster in float32 too. Elsewhere it would make the products of the gradient slow.
     """
-    kernel = kernel.astype(rows.dtype)
-    if rows.dtype == jnp.bfloat16 and jax.default_backend() == "cpu":
-        return jnp.matmul(rows, kernel, preferred_element_type=jnp.float32).astype(rows.dtype)
-    return rows @ kernel
+    wide = rows.dtype == jnp.bfloat16 and jax.default_backend() == "cpu"
+    return jnp.matmul(rows, kernel.astype(rows.dtype), preferred_element_type=jnp.float32 if wide else None)
 
 
 def _heads(rows: Array, config: DecoderConfig) -> Array:
