@@ -22,8 +22,8 @@ PLAIN = (f"{_TASK}\n\nText:\n", "\n\nA question that this text answers:\n")
 
 # The format that Qwen3-Reranker was trained with (its model card, and its template for sentence-transformers).
 _JUDGE = (
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
-    'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
     "<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n<Query>:",
     "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
 )

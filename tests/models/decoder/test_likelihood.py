@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from support.compiling import num_compiled
 from support.decoders import numpy_decoder
 from support.talkers import CHATML, parrot, tiny_talker
 
@@ -15,8 +14,9 @@ PASSAGES = ["Mary has the lamp.", "It rained.", "", "John went to the station, a
 
 
 def test_the_question_of_a_parrot():
-    """Its logits are 1 for the next letter of "one" and 0 for the other 257 tokens, whatever came before."""
-    hit, miss = 1 - np.log(np.e + 257), -np.log(np.e + 257)
+    """Its logits are about 16 for the next letter of "one" and 0 for the other 257 tokens, whatever came before."""
+    logit = 1 / np.sqrt(1 / 258 + 1e-5)  # the last norm of a vector of zeros and one 1
+    hit, miss = logit - np.log(np.exp(logit) + 257), -np.log(np.exp(logit) + 257)
     reranker = DecoderReranker(parrot("one", max_positions=512), "likelihood", "parrot")
     assert isinstance(reranker, Reranker)
     np.testing.assert_allclose(reranker("one", ["x", "y z"]), hit, atol=1e-5)  # "o" follows the end of the prompt
@@ -40,7 +40,7 @@ def test_yes_or_no_is_a_difference_of_two_logits():
     talker = tiny_talker(max_positions=1024)
     found = DecoderReranker(talker, "yesno", "tiny")(QUESTION, PASSAGES[:1])
     text = (
-        '<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct '
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
         'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
         "<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n"
         f"<Query>: {QUESTION}\n<Document>: {PASSAGES[0]}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
@@ -65,9 +65,9 @@ def test_other_passages_change_nothing(kind):
 def test_questions_of_about_one_length_compile_nothing_new():
     reranker = DecoderReranker(tiny_talker(max_positions=512), "likelihood", "tiny")
     reranker(QUESTION, PASSAGES)
-    with num_compiled() as compiled:
-        reranker("Why not?", PASSAGES[::-1])
-    assert compiled() == 0
+    before = reranker._score._cache_size()
+    reranker("Why not?", PASSAGES[::-1])
+    assert reranker._score._cache_size() == before
 
 
 def test_a_long_passage_loses_its_end_and_a_long_question_is_refused():
