@@ -23,6 +23,7 @@ from qrag_jax.models.decoder.network import (
     Params,
     hidden_states,
     next_logprobs,
+    sliced_fast,
     vocabulary_logits,
 )
 from qrag_jax.models.decoder.rerank_prompts import RerankPrompt, ScoreKind
@@ -62,7 +63,7 @@ class DecoderReranker:
         self.num_parameters = num_parameters(loaded.config)
         self._tokenizer, self._config = loaded.tokenizer, loaded.config
         self._prompt = RerankPrompt.of(kind, loaded.tokenizer)
-        self._params: Params = jax.device_put(loaded.params)
+        self._params = sliced_fast(jax.device_put(loaded.params))
         compute: Any = dtype or str(loaded.params["norm"]["scale"].dtype)
         read, self._score = _compiled(loaded.config, compute, self._prompt.answers)
         shared = np.array([self._prompt.shared], np.int32)
