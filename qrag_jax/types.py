@@ -84,7 +84,7 @@ class Reranker(Protocol):
     def __call__(
         self, question: str, passages: Sequence[str], progress: Callable[[int, int], None] | None = None
     ) -> np.ndarray:
-        """Scores, float64 [n], larger for a better passage; `progress` is called with (tokens done, tokens in all)."""
+        """Scores, float64 [n], larger for a better passage; `progress` is called with (work done, work in all)."""
         ...
 
 

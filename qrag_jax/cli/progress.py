@@ -261,11 +261,11 @@ class ShownReranker:
                 if seconds > _LONG and not self._is_told:
                     size = f" ({self.num_parameters / 1e6:,.0f} million parameters)" if self.num_parameters else ""
                     say(
-                        f"{self.name}{size} reads {len(passages):,} passages, {of:,} tokens, for each question: about "
-                        f"{seconds:,.0f} s for the first, less for others"
+                        f"{self.name}{size} reads {len(passages):,} passages for each question: about {seconds:,.0f} "
+                        "s for the first one, less for others"
                     )
                     self._is_told = True
-                bars.report("rerank, tokens", done, of)
+                bars.report("rerank", done, of)
                 if progress is not None:
                     progress(done, of)
 

@@ -1,9 +1,13 @@
 """Loads rerankers by their names."""
 
+import re
+
+from qrag_jax.llm.config import key_name_of
 from qrag_jax.models.decoder.sources import find_decoder
 from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.types import Reranker
 
+_SERVED = re.compile(r"(?:likelihood:)?(.+?)@(https?://.+)")
 _KINDS = ("likelihood", "yesno")
 _JUDGES = "qwen3-reranker"  # models of this name were trained to answer yes or no
 
@@ -14,12 +18,18 @@ def load_reranker(source: str) -> Reranker:
     Args:
         source: a folder, a hub id, a `.gguf` file or smollm2. `likelihood:` or `yesno:` before it chooses what is
             scored: how likely the question is after the passage, or whether the answer is yes. Without it,
-            Qwen3-Reranker is asked for yes or no, and all others for likelihood.
+            Qwen3-Reranker is asked for yes or no, and all others for likelihood. NAME@http://HOST:PORT/v1 is a model
+            on a server, for likelihood (`llm/server/likelihood.py`); passages are sent there.
 
     Raises:
         UsageError: there is no such model, it is beyond the memory that is available, or it cannot be asked so.
         InputError: a file is missing or damaged.
     """
+    if served := _SERVED.fullmatch(source):
+        from qrag_jax.llm.server.likelihood import ServerReranker  # takes a second to import
+
+        return ServerReranker(served[1], served[2], key_name=key_name_of(served[2]))
+
     from qrag_jax.models.decoder.likelihood import DecoderReranker, fast_dtype
     from qrag_jax.models.decoder.weights import load_decoder
 
