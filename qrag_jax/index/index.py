@@ -230,8 +230,8 @@ class Index:
         told: list[tuple[Planned | None, Reranked | None]] = []
 
         def rank(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
-            ranked, *more = self._rank(question, search, method, view, planner, reranker)
-            told.append((more[0], more[1]))
+            ranked, plan, reranked = self._rank(question, search, method, view, planner, reranker)
+            told.append((plan, reranked))
             return ranked
 
         budget = self._budget(question, template, options, search, generator)
