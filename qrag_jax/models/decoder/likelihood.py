@@ -32,7 +32,7 @@ from qrag_jax.models.decoder.weights import LoadedDecoder, num_parameters
 from qrag_jax.models.weights.machine import multiplies_bfloat16
 from qrag_jax.types import InputError, TextCounts
 
-_WINDOW = 4096  # most tokens of a prompt; attention to more takes gigabytes
+_WINDOW = 2048  # most tokens of a prompt; attention to more takes gigabytes
 _UNSEEN = -1e30  # logit of slots that a query does not see
 _LEAST = -50.0  # below the largest logit: a weight of 2e-22
 _ROWS, _LONG = 5, 1024  # passages that are read together, unless they are longer than this
