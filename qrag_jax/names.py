@@ -303,7 +303,7 @@ ROUTER_METHODS: tuple[RouterMethod, ...] = get_args(RouterMethod)
 FEATURES: tuple[FeaturesName, ...] = get_args(FeaturesName)
 
 # Measuring.
-METHODS = ("trained", "untrained", "single_step", "bm25")
+METHODS = ("trained", "untrained", "single_step", "bm25", "reranked")
 PROTOCOLS = ("fixed", "threshold", "stop", "oracle")
 ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "judge")
 MULTIHOP_SETS = ("hotpot", "2wiki", "musique")

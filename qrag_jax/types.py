@@ -45,6 +45,49 @@ class Counts(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class TextCounts:
+    """Counts as numbers. Satisfies `Counts`."""
+
+    num_texts: int = 0
+    num_tokens: int = 0
+    num_texts_cut: int = 0
+
+    def plus(self, num_texts: int, num_tokens: int, num_texts_cut: int) -> "TextCounts":
+        """These counts after more texts."""
+        return TextCounts(self.num_texts + num_texts, self.num_tokens + num_tokens, self.num_texts_cut + num_texts_cut)
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """Scores passages for a question by reading both together, as an encoder of each alone cannot.
+
+    Attributes:
+        name: what reads, as the user named it.
+        weight: of its scores beside those of the search; None if passages are ordered by its scores alone.
+        counts: passages and tokens read so far, and passages that were cut because they are too long.
+        num_parameters: of the model; None if unknown.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def weight(self) -> float | None: ...  # noqa: D102
+
+    @property
+    def counts(self) -> Counts: ...  # noqa: D102
+
+    @property
+    def num_parameters(self) -> int | None: ...  # noqa: D102
+
+    def __call__(
+        self, question: str, passages: Sequence[str], progress: Callable[[int, int], None] | None = None
+    ) -> np.ndarray:
+        """Scores, float64 [n], larger for a better passage; `progress` is called with (work done, work in all)."""
+        ...
+
+
 @runtime_checkable
 class Encoder(Protocol):
     """An `Embed` with a fingerprint and counts; `models.make_embedder` makes one."""
@@ -348,6 +391,7 @@ class Cost:
         index_bytes: size of the vectors of the index.
         prompt_tokens, completion_tokens: of a language model.
         dollars: by a price list; None without one.
+        reranker_tokens: read by a reranker.
     """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -357,6 +401,7 @@ class Cost:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     dollars: float | None = None
+    reranker_tokens: int = 0
 
 
 @dataclass(frozen=True)

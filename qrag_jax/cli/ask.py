@@ -36,6 +36,7 @@ texts
                            language model; all levels if it names none), or a run that learned to plan
 {search_flags.CUTTING}\
 --notes_mode
+{search_flags.RERANK}\
 {search_flags.CHOICE}\
 --no_compile_cache
 --show_context             also print the full text of the passages
@@ -73,6 +74,7 @@ def _run(args: argparse.Namespace) -> int:
             levels=levels,
             smooth=args.smooth,
             num_steps=args.num_steps,
+            rerank=search_flags.rerank_options(vars(args)),
         ),
         max_context_tokens=args.max_context_tokens,
         num_around=args.num_around,
@@ -127,9 +129,11 @@ def _say_other_answers(llm: "LlmConfig") -> None:
 
 def _say_notes(answer: "Answer", max_answer_tokens: int, *, picks: bool) -> None:
     """Says on standard error what limits the answer."""
+    from qrag_jax.cli.output import say_reranked
     from qrag_jax.cli.terminal import say
     from qrag_jax.names import RETRIEVERS
 
+    say_reranked(answer.reranked)
     if answer.num_cut:
         say(f"{answer.num_cut:,} texts are longer than the encoder reads; only their beginning was searched")
     picks |= answer.retriever not in RETRIEVERS  # else all chunks are ranked, and most are not meant to fit
@@ -197,6 +201,7 @@ marked as data. A local model counts its own tokens; otherwise the encoder count
 With --levels or --planner, passages are parts of documents at any of these levels. The first part that does not fit is
 replaced by its best leaves. Standard error and --json report the levels (docs/how_to/levels.md).
 
+{search_flags.RERANK_HELP}
 {search_flags.QUESTIONS_HELP}
 {HELP}""",
     examples="""\

@@ -66,6 +66,7 @@ run
 --methods M,...            methods to score, from {", ".join(METHODS)} (default: all)
 --protocol M,M,...         which picks count, from {", ".join(PROTOCOLS)} (default: fixed, and threshold and stop if the
                            run has them)
+. --rerank MODEL           add a row: the best 10 chunks of single_step in the order of a reranker, as in `qrag find`
 . --calibrate FILE         fit the thresholds of all methods on these questions: the same kind as the scored questions,
                            but none of them (default: the run's own threshold, for trained)
 . --beam_width N,N,... = 1  also search with beams of these widths; 1 is greedy search

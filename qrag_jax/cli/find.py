@@ -25,6 +25,7 @@ texts
 --stop           with a run: show only the picks before it stops, by its learned STOP or its threshold from held-out
                  questions
 --notes_mode
+{search_flags.RERANK}\
 {search_flags.CHOICE}\
 --no_compile_cache --json
 """
@@ -33,7 +34,7 @@ _MAX_SHOWN, _MAX_PICKED = 300, 100  # characters shown of a passage, and of a pi
 
 
 def _run(args: argparse.Namespace) -> int:
-    from qrag_jax.cli.output import excerpt, planned_to_json, say_converted, say_planned
+    from qrag_jax.cli.output import excerpt, planned_to_json, say_converted, say_planned, say_reranked
     from qrag_jax.cli.terminal import say, write_json
     from qrag_jax.index.options import SearchOptions
     from qrag_jax.service.search import find_all, run_of
@@ -41,6 +42,7 @@ def _run(args: argparse.Namespace) -> int:
 
     # Cheap checks come before the encoder or the run is loaded.
     planner, levels = search_flags.chosen_levels(args.planner, args.levels, asks_model=False)
+    rerank = search_flags.rerank_options(vars(args))
     request = search_flags.search_request(vars(args), run_first=True)
     asked, many = request.read_questions(), args.questions is not None
     index = search_flags.open_searched(request)
@@ -52,6 +54,7 @@ def _run(args: argparse.Namespace) -> int:
         smooth=args.smooth,
         num_steps=args.num_steps,
         stop=args.stop,
+        rerank=rerank,
     )
     is_first = True
     for one, found in find_all(index, asked, options):
@@ -59,6 +62,7 @@ def _run(args: argparse.Namespace) -> int:
             raise InputError(_nothing_found(found))
         if is_first and found.num_chunks_cut:
             say(_cut(found, by_run=run is not None))
+        say_reranked(found.reranked)
         is_first, told = False, {}
         if found.levels is not None:
             told = planned_to_json(found.levels, index.levels, planner)
@@ -111,7 +115,7 @@ def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
 
     The cost of reading and embedding the files counts for the first question.
     """
-    from qrag_jax.cli.output import note_to_json, place_to_json, told_to_json
+    from qrag_jax.cli.output import note_to_json, place_to_json, reranked_to_json, score_to_json, told_to_json
 
     passages = [
         {
@@ -123,6 +127,7 @@ def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
             **({"context": hit.context} if hit.context else {}),
             "text": hit.text,
             "score": hit.score,
+            **score_to_json(found.reranked, hit.node),
             **told_to_json(hit),
             "notes": [note_to_json(note) for note in hit.notes],
         }
@@ -136,9 +141,11 @@ def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
         "num_chunks": found.num_chunks,
         "num_chunks_cut": found.num_chunks_cut,
         "passages": passages,
+        **reranked_to_json(found.reranked),
         "cost": {
             "seconds": dict(found.cost.seconds),
             "embedder_tokens": found.cost.embedder_tokens,
+            **({} if found.reranked is None else {"reranker_tokens": found.cost.reranker_tokens}),
         },
     }
 
@@ -210,6 +217,7 @@ In the JSON, `text` is characters `start` to `end` of the file, or the text of `
 `sentence`; `copies` has the other places of the same text; `left_out` counts what the reader of the file left out. Of a
 file that is not text (`converted`), lines and characters are those of its text: `qrag chunk FILE --text` prints it.
 
+{search_flags.RERANK_HELP}
 {search_flags.QUESTIONS_HELP}""",
     examples="""\
 examples:

@@ -9,6 +9,7 @@ from qrag_jax.cli.terminal import say, shown
 from qrag_jax.search.answer import Answer
 from qrag_jax.search.citations import Citation, render
 from qrag_jax.search.levels.planners import Planned
+from qrag_jax.search.rerank import Reranked
 from qrag_jax.types import Cost, Hit, NoteHit, Place, Sentence
 
 _MAX_SHOWN = 160  # characters of a cited passage in the list
@@ -119,7 +120,9 @@ def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, 
     """
     context, generation, cost = answer.context, answer.generation, answer.cost
     passages = [
-        _citation_to_json(citation) | {"num_tokens": passage.num_tokens, "score": passage.score, "rank": passage.rank}
+        _citation_to_json(citation)
+        | {"num_tokens": passage.num_tokens, "score": passage.score, "rank": passage.rank}
+        | score_to_json(answer.reranked, passage.node)
         for citation, passage in zip(answer.given, context.passages, strict=True)
     ]
     return {
@@ -144,17 +147,38 @@ def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, 
         "num_chunks": answer.num_chunks,
         "retriever": answer.retriever,
         "notes_mode": answer.notes,
+        **reranked_to_json(answer.reranked),
         "model": answer.model,
         "prompt_sha256": answer.prompt_sha256,
         "cost": {
             "seconds": dict(cost.seconds),
             "embedder_tokens": cost.embedder_tokens,
+            **({} if answer.reranked is None else {"reranker_tokens": cost.reranker_tokens}),
             "prompt_tokens": cost.prompt_tokens,
             "completion_tokens": cost.completion_tokens,
             "dollars": cost.dollars,
             "from_journal": generation is not None and generation.from_journal,
         },
     }
+
+
+def reranked_to_json(reranked: Reranked | None) -> dict[str, object]:
+    """What a reranker did; nothing without one."""
+    if reranked is None:
+        return {}
+    told = {"model": reranked.name, "weight": reranked.weight, "num_passages": len(reranked.scores)}
+    return {"rerank": told | {"num_passages_cut": reranked.num_cut}}
+
+
+def score_to_json(reranked: Reranked | None, node: int) -> dict[str, object]:
+    """The score of a passage by a reranker, null if it was no candidate; nothing without a reranker."""
+    return {} if reranked is None else {"rerank_score": reranked.scores.get(node)}
+
+
+def say_reranked(reranked: Reranked | None) -> None:
+    """Says how many passages a reranker did not read to their end."""
+    if reranked is not None and reranked.num_cut:
+        say(f"{reranked.num_cut:,} passages are longer than {reranked.name} reads; only their beginning was reranked")
 
 
 def format_answer(answer: Answer, *, with_context: bool = False) -> list[str]:

@@ -11,13 +11,14 @@ import numpy as np
 
 from qrag_jax.cli.terminal import may_be_lost, say
 from qrag_jax.llm.wrappers import Told
-from qrag_jax.types import Counts, Encoder, Generation, KnowsWords, Watch, for_questions
+from qrag_jax.types import Counts, Encoder, Generation, KnowsWords, Reranker, Watch, for_questions
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
 _SHOWN = ("complete", "loss")  # metrics of an update that show whether it learns
+_LONG = 4.0  # seconds that reranking may take without a word about them
 _NOTE = "now"  # the stage that shows notes
 
 
@@ -242,6 +243,42 @@ class WithBar:
             return self.encoder(texts, progress)
         with Progress(transient=True) as bars:
             return self.encoder(texts, progress or bars.stage("embed"))
+
+
+class ShownReranker:
+    """A reranker that shows its progress, and tells once what a question costs. Satisfies `types.Reranker`."""
+
+    def __init__(self, reranker: Reranker) -> None:
+        """Wraps a reranker."""
+        self.name, self.weight, self.num_parameters = reranker.name, reranker.weight, reranker.num_parameters
+        self._reranker, self._is_told = reranker, False
+
+    @property
+    def counts(self) -> Counts:
+        """The counts of the reranker so far."""
+        return self._reranker.counts
+
+    def __call__(
+        self, question: str, passages: Sequence[str], progress: Callable[[int, int], None] | None = None
+    ) -> np.ndarray:
+        """Scores of passages, float64 [n]."""
+        start = time.monotonic()
+        with Progress(transient=True) as bars:
+
+            def tell(done: int, of: int) -> None:
+                seconds = (time.monotonic() - start) / done * of
+                if seconds > _LONG and not self._is_told:
+                    size = f" ({self.num_parameters / 1e6:,.0f} million parameters)" if self.num_parameters else ""
+                    say(
+                        f"{self.name}{size} reads {len(passages):,} passages for each question: about {seconds:,.0f} "
+                        "s for the first one, less for others"
+                    )
+                    self._is_told = True
+                bars.report("rerank", done, of)
+                if progress is not None:
+                    progress(done, of)
+
+            return self._reranker(question, passages, tell)
 
 
 def _clock(seconds: float) -> str:

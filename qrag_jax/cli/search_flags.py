@@ -10,6 +10,7 @@ from qrag_jax.names import RETRIEVERS
 
 if TYPE_CHECKING:
     from qrag_jax.index.index import Index
+    from qrag_jax.search.rerank import RerankOptions
     from qrag_jax.service.search import SearchRequest
 
 SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of `RETRIEVERS` is another name of dense
@@ -24,6 +25,18 @@ CUTTING = """\
 CHOICE = """\
 --only --exclude --no_ignore --encoding --strict --follow_links --max_input_gb
 --html_part,--html --comments --outputs --fields
+"""
+RERANK = """\
+--rerank MODEL   let a language model read the best passage of the best files with the question, and order them anew
+. --rerank_files N     for --rerank: number of files (default: 10)
+. --rerank_passages N  for --rerank: read so many of the best passages, whatever their files
+. --rerank_weight X    for --rerank: weight of its score beside that of the search (default: as the model needs)
+"""
+RERANK_HELP = """\
+--rerank reads a passage and the question together, which finds the right one more often than the search alone and takes
+seconds. MODEL is a folder, a .gguf file, a hub id or smollm2. Qwen3-Reranker is asked whether the passage answers the
+question; any other language model, how likely the question is after the passage, and its score counts beside that of
+the search. `yesno:MODEL` and `likelihood:MODEL` choose that. In the JSON, `rerank_score` is the score of the model.
 """
 _REASONS = {
     "strategy": "a run reads sentences",
@@ -112,3 +125,21 @@ def chosen_levels(planner: str | None, levels: str | None, *, asks_model: bool) 
             "router --out` wrote"
         )
     return name, f"planner:{name}"
+
+
+def rerank_options(values: Mapping[str, Any]) -> "RerankOptions | None":
+    """How the flags of `RERANK` rerank; progress and cost go to standard error.
+
+    Raises:
+        UsageError: a flag needs `--rerank`.
+    """
+    from qrag_jax.cli.progress import ShownReranker
+    from qrag_jax.search.rerank import RerankOptions
+
+    given = {name: values[f"rerank_{name}"] for name in ("files", "passages", "weight")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if values["rerank"] is None:
+        if given:
+            raise UsageError(f"--rerank_{next(iter(given))}: works only with --rerank MODEL; add it, or leave this out")
+        return None
+    return RerankOptions(values["rerank"], show=ShownReranker, **given)

@@ -20,6 +20,7 @@ from .options import Found as Found
 from .options import SearchOptions as SearchOptions
 from .parent_texts import text_parents as text_parents
 from .remove import remove_documents as remove_documents
+from .rerankers import load_reranker as load_reranker
 from .settings import IndexSettings as IndexSettings
 from .settings import read_settings as read_settings
 from .update import Changes as Changes

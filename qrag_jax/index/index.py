@@ -19,6 +19,7 @@ from qrag_jax.index.build import index_method
 from qrag_jax.index.info import IndexInfo
 from qrag_jax.index.methods import Method, Picks, Show, load_embedder
 from qrag_jax.index.options import AskOptions, Found, SearchOptions, check_context, check_options
+from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.sources import MemorySource, Paths, StoredSource, View, level_names_of, make_source
 from qrag_jax.index.update import Changes, Plan
@@ -45,6 +46,7 @@ from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
 from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.search.levels.planners import Planned, Planner, rank_levels
 from qrag_jax.search.note_search import make_noted_retrieve
+from qrag_jax.search.rerank import Reranked, RerankOptions, rank_enough, rerank, rerank_options
 from qrag_jax.types import (
     AS_MADE,
     Arg,
@@ -55,6 +57,7 @@ from qrag_jax.types import (
     Hit,
     InputWarning,
     Note,
+    Reranker,
     TextGenerator,
     UsageError,
 )
@@ -123,6 +126,7 @@ class Index:
         self._source: StoredSource | MemorySource | None = source
         self._retriever, self._given, self._show = retriever, encoder, show
         self._generators: dict[str, TextGenerator] = {}
+        self._rerankers: dict[str, Reranker] = {}
         self._warned: set[tuple[str, str]] = set()
         self._seconds = {} if seconds is None else seconds  # spent before the next question
         self.reload()
@@ -160,17 +164,20 @@ class Index:
         *,
         only: str | Sequence[str] = (),
         retriever: "str | os.PathLike | QRagRetriever | None" = None,
+        rerank: RerankOptions | Reranker | str | None = None,
     ) -> list[Hit]:
         """The passages that best answer a question, the best first; equal texts are one hit, with all their places.
 
         Args:
             top_k, only, retriever: as in `SearchOptions`.
+            rerank: reranks the best candidates: options, a reranker, or its name as `load_reranker` takes it.
 
         Raises:
-            UsageError: the retriever does not exist, or `only` matches no document.
+            UsageError: the retriever or the reranker does not exist, or `only` matches no document.
             InputError: the question is blank or too long for the encoder, or the index is damaged.
         """
-        return self.find(question, SearchOptions(top_k, _patterns(only), retriever)).hits
+        options = SearchOptions(top_k, _patterns(only), retriever, rerank=rerank_options(rerank))
+        return self.find(question, options).hits
 
     def find(self, question: str, options: SearchOptions | None = None) -> Found:
         """As `search`, with costs and counts."""
@@ -178,10 +185,11 @@ class Index:
         self.check(question, options)
         method = self._method(options)
         before, _ = method.spent()
-        view = self._view(options, method)
+        view, reranker = self._view(options, method), self._reranker(options)
         seconds, self._seconds = self._seconds, {}
         with timed("search", seconds):
-            ranked, planned = self._rank(question, options, method, view, view.planner(options.levels))
+            planner = view.planner(options.levels)
+            ranked, planned, reranked = self._rank(question, options, method, view, planner, reranker)
         picks = ranked if isinstance(ranked, Picks) else None
         return Found(
             question,
@@ -190,9 +198,10 @@ class Index:
             self._mode(options),
             len(view.corpus.leaves),
             view.corpus.num_beyond_window,
-            Cost({stage: round(value, 3) for stage, value in seconds.items()}, method.spent()[0] - before),
+            _with_rerank(Cost(_rounded(seconds), method.spent()[0] - before), reranked, "search"),
             planned,
             None if picks is None else picks.stop_reason,
+            reranked,
         )
 
     def check(self, question: str, options: SearchOptions | AskOptions | None = None) -> None:
@@ -230,14 +239,14 @@ class Index:
         search = self._defaults(search if retriever is None else replace(search, retriever=retriever))
         self.check(question, replace(options, search=search))
         generator, method, template = self._generator(llm), self._method(search), load_prompt(PROMPT, options.prompts)
-        before, view = method.spent(), self._view(search, method)
+        before, view, reranker = method.spent(), self._view(search, method), self._reranker(search)
         spent, self._seconds = self._seconds, {}
         planner = view.planner(search.levels, generator, options.prompts)
-        planned: list[Planned | None] = []
+        told: list[tuple[Planned | None, Reranked | None]] = []
 
         def rank(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
-            ranked, plan = self._rank(question, search, method, view, planner)
-            planned.append(plan)
+            ranked, plan, reranked = self._rank(question, search, method, view, planner, reranker)
+            told.append((plan, reranked))
             return ranked
 
         budget = self._budget(question, template, options, search, generator)
@@ -255,7 +264,9 @@ class Index:
         elif options.num_quotes:
             answer = quote_passages(answer, view.corpus, method.embed, options.num_quotes)
         answer = self._told(answer, spent, search, before)
-        return replace(answer, cost=_with_plan(answer.cost, planned[0]), levels=planned[0])
+        ((planned, reranked),) = told
+        cost = _with_rerank(_with_plan(answer.cost, planned), reranked, "retrieve")
+        return replace(answer, cost=cost, levels=planned, reranked=reranked)
 
     def add(self, paths: Paths, plan: Plan | None = None) -> Changes:
         """Adds the documents of files and folders; a document of the same path is replaced. Removes nothing.
@@ -301,6 +312,7 @@ class Index:
         """Frees what was read and loaded; later calls are refused."""
         self.reload()
         self._generators.clear()
+        self._rerankers.clear()
         self._source = None
 
     def __enter__(self) -> "Index":
@@ -370,7 +382,45 @@ class Index:
             self._views[key] = view
         return self._views[key]
 
+    def _reranker(self, options: SearchOptions) -> Reranker | None:
+        """The reranker; loaded once."""
+        if options.rerank is None:
+            return None
+        model, show = options.rerank.model, options.rerank.show
+        if not isinstance(model, str):
+            return model
+        if model not in self._rerankers:
+            with timed("load", self._seconds):
+                loaded = load_reranker(model)
+                self._rerankers[model] = loaded if show is None else show(loaded)
+        return self._rerankers[model]
+
     def _rank(
+        self,
+        question: str,
+        options: SearchOptions,
+        method: Method,
+        view: View,
+        planner: Planner | None,
+        reranker: Reranker | None,
+    ) -> tuple[Ranked, Planned | None, Reranked | None]:
+        """The best nodes, the choice of a planner of levels, and what a reranker did."""
+        if options.rerank is None or reranker is None:
+            return *self._rank_once(question, options, method, view, planner), None
+        if planner is not None:  # it may be a language model, which is asked once
+            every = replace(options, top_k=None)
+            ranked, planned = self._rank_once(question, every, method, view, planner)
+        else:
+
+            def rank(most: int | None) -> Ranked:
+                return self._rank_once(question, replace(options, top_k=most), method, view, None)[0]
+
+            ranked, planned = rank_enough(rank, view.corpus, options.top_k, options.rerank), None
+        by_words = options.retriever == "bm25"
+        ranked, reranked = rerank(question, view.corpus, ranked, reranker, options.rerank, by_words=by_words)
+        return ranked.first(options.top_k), planned, reranked
+
+    def _rank_once(
         self, question: str, options: SearchOptions, method: Method, view: View, planner: Planner | None
     ) -> tuple[Ranked, Planned | None]:
         """The best nodes, and the choice of a planner of levels."""
@@ -462,13 +512,25 @@ class Index:
             answer,
             cost=replace(
                 answer.cost,
-                seconds={stage: round(value, 3) for stage, value in seconds.items()},
+                seconds=_rounded(seconds),
                 embedder_tokens=tokens - before[0],
             ),
             num_cut=num_cut - before[1],
             retriever=self._name(search),
             notes=self._mode(search),
         )
+
+
+def _rounded(seconds: dict[str, float]) -> dict[str, float]:
+    return {stage: round(value, 3) for stage, value in seconds.items()}
+
+
+def _with_rerank(cost: Cost, reranked: Reranked | None, stage: str) -> Cost:
+    """A cost with that of a reranker, whose seconds were counted for a stage."""
+    if reranked is None:
+        return cost
+    seconds = {**cost.seconds, stage: cost.seconds[stage] - reranked.seconds, "rerank": reranked.seconds}
+    return replace(cost, seconds=_rounded(seconds), reranker_tokens=reranked.num_tokens)
 
 
 def _with_plan(cost: Cost, planned: Planned | None) -> Cost:

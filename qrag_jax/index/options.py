@@ -11,6 +11,7 @@ from qrag_jax.index.sources import MemorySource, StoredSource
 from qrag_jax.names import RETRIEVERS, NoteMode
 from qrag_jax.search.levels.level_search import check_smooth
 from qrag_jax.search.levels.planners import Planned, Planner
+from qrag_jax.search.rerank import Reranked, RerankOptions, check_rerank
 from qrag_jax.types import Cost, Hit, Sampling, UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class SearchOptions:
         smooth: with levels: share of the part around a part in its score, in [0, 1) (`search/levels/level_search.py`).
         num_steps: for a run: number of picks if `top_k` is None. For `ask`: most passages.
         stop: for a run: keep only the picks before it stops.
+        rerank: how the best candidates are reranked; None leaves the order of the search.
     """
 
     top_k: int | None = 5
@@ -41,6 +43,7 @@ class SearchOptions:
     smooth: float = 0.0
     num_steps: int | None = None
     stop: bool = False
+    rerank: RerankOptions | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.retriever, os.PathLike):
@@ -90,6 +93,7 @@ class Found:
             embedding the documents.
         levels: the levels searched.
         stop_reason: why a run stopped.
+        reranked: what a reranker did.
     """
 
     question: str
@@ -101,6 +105,7 @@ class Found:
     cost: Cost
     levels: Planned | None = None
     stop_reason: str | None = None
+    reranked: Reranked | None = None
 
 
 def check_options(options: SearchOptions, source: StoredSource | MemorySource, asks: bool) -> None:
@@ -125,6 +130,7 @@ def check_options(options: SearchOptions, source: StoredSource | MemorySource, a
         raise UsageError(reason, field="notes", value=options.notes)
     if not is_run and (options.stop or (options.num_steps is not None and not asks)):
         _refuse_of_run("stop" if options.stop else "num_steps", retriever)
+    check_rerank(options.rerank, is_run=is_run)
     check_smooth(options.smooth)
     if options.smooth and options.levels is None:
         raise UsageError(

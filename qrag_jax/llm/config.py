@@ -168,7 +168,7 @@ def make_openai(config: LlmConfig) -> ReadyGenerator:
         OpenAIGenerator(
             _named_model(config, "the name of the model on the server"),
             config.base_url,
-            key_name=_key_name(config.key_name, config.base_url),
+            key_name=key_name_of(config.base_url, config.key_name),
             concurrency=config.concurrency or CONCURRENCY,
             deadline=config.deadline or DEADLINE,
             check_model=not config.any_model,
@@ -203,7 +203,12 @@ def _named_model(config: LlmConfig, what: str) -> str:
     return config.llm_model
 
 
-def _key_name(named: str | None, base_url: str) -> str:
+def key_name_of(base_url: str, named: str | None = None) -> str:
+    """The environment variable with the key of a server: the one that is named, else OPENAI_API_KEY or QRAG_API_KEY.
+
+    Raises:
+        UsageError: the key of OpenAI would be sent unencrypted.
+    """
     from qrag_jax.llm.server.http import is_openai
 
     if named:

@@ -32,4 +32,6 @@ from .note_search import NoteSearch as NoteSearch
 from .note_search import make_noted_retrieve as make_noted_retrieve
 from .note_search import note_corpus as note_corpus
 from .note_search import rank_noted as rank_noted
+from .rerank import Reranked as Reranked
+from .rerank import RerankOptions as RerankOptions
 from .sentences import best_sentences as best_sentences

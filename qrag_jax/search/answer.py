@@ -24,6 +24,7 @@ from qrag_jax.search.extract import extract
 from qrag_jax.search.hybrid import Ranked, Retrieve
 from qrag_jax.search.levels.planners import Planned
 from qrag_jax.search.note_texts import GivenNote
+from qrag_jax.search.rerank import Reranked
 from qrag_jax.types import (
     Arg,
     Cost,
@@ -78,6 +79,7 @@ class Answer:
         num_cut: texts read for this question that the encoder cut off.
         retriever, notes: how passages were found, if an `Index` was asked.
         levels: the levels searched, if an `Index` was asked.
+        reranked: what a reranker did, if an `Index` was asked with one.
     """
 
     question: str
@@ -95,6 +97,7 @@ class Answer:
     retriever: str = ""
     notes: NoteMode = "none"
     levels: Planned | None = None
+    reranked: Reranked | None = None
 
     @property
     def text(self) -> str | None:

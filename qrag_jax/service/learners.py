@@ -36,7 +36,7 @@ from qrag_jax.index.parent_texts import text_parents
 from qrag_jax.llm.config import LlmConfig, make_generator
 from qrag_jax.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.measures.boundary_scores import Judged, score_points
-from qrag_jax.models.encoder.classifier import is_classifier, load_classifier, new_classifier, save_classifier
+from qrag_jax.models.encoder.classifier import has_classifier, load_classifier, new_classifier, save_classifier
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.names import (
@@ -168,8 +168,10 @@ def train_reranker(request: RerankerRequest, out: Path, watch: Watch = NOBODY) -
         request.learning_rate or (_LORA_RATE if request.lora_rank else RerankerConfig.learning_rate),
         lora_rank=request.lora_rank,
     )
-    loaded = load_encoder(request.model) if not is_classifier(request.model) else None
-    start = load_classifier(request.model) if loaded is None else new_classifier(loaded, jax.random.key(request.seed))
+    if has_classifier(request.model):
+        start = load_classifier(request.model)
+    else:
+        start = new_classifier(load_encoder(request.model), jax.random.key(request.seed))
     began = time.perf_counter()
     with open_runs([(out, None)]), open_log(out, to_dict(config), 0, tensorboard=False) as log:
         fitted = fit_reranker(groups, start, config, Hooks(out, log), watch.report)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from support.encoders import random_encoder
 from support.notes import DIARY, NOTES, QUESTION, write_diary_and_notes
+from support.talkers import tiny_talker
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.find import format_hits
@@ -14,6 +15,7 @@ from qrag_jax.documents.read import read_files
 from qrag_jax.index import sources
 from qrag_jax.index.index import open_index
 from qrag_jax.index.methods import single_step_method
+from qrag_jax.models.decoder.weights import save_decoder
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.search.sentences import make_place
 from qrag_jax.types import Document
@@ -258,3 +260,18 @@ def test_a_passage_of_several_spans_has_one_place(find, encoder):
     with open_index("notes", retriever="bm25", encoder=encoder, chunking=ChunkConfig("linkage")) as index:
         shown = format_hits(index.search("milk", 1))
     assert shown.splitlines()[0] == " 1  notes/diary.txt:1"
+
+
+def test_a_decoder_reranks(find, tmp_path):
+    save_decoder(tmp_path / "tiny", tiny_talker(max_positions=1024))
+    flags = ("--retriever", "bm25", "--top_k", "2", *SENTENCES)
+    plain = json.loads(find("--json", *flags).out)
+    found = find("--json", "--rerank", "tiny", "--rerank_passages", "4", *flags)
+    answer = json.loads(found.out)
+    told, passages = answer["rerank"], answer["passages"]
+    assert (found.code, found.err) == (0, "") and "rerank" not in plain and "rerank_score" not in plain["passages"][0]
+    assert (told["model"], told["weight"], told["num_passages_cut"]) == ("likelihood:tiny", None, 0)
+    assert [passage["score"] for passage in passages] == [passage["rerank_score"] for passage in passages]
+    assert answer["cost"]["reranker_tokens"] > 0 and answer["cost"]["seconds"]["rerank"] > 0
+    wrong = find("--rerank_files", "3", *flags)
+    assert wrong.code == 2 and "--rerank_files: works only with --rerank MODEL" in wrong.err

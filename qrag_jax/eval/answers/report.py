@@ -21,6 +21,7 @@ _NAMES = {
 _METHODS = {
     "single_step": "single step",
     "bm25": "BM25",
+    "reranked": "single step, reranked",
     "gold_chunks": "gold chunks (bound)",
     "no_chunks": "no chunks",
 }

@@ -18,7 +18,9 @@ from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.multi_step_search import ActionBank, Progress, Texts, make_action_bank
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, QRagRetriever, retriever_around
 from qrag_jax.search.bm25 import Bm25Index
-from qrag_jax.types import Arg, UsageError
+from qrag_jax.types import Arg, Reranker, UsageError
+
+_NUM_RERANKED = 10
 
 
 class Picked(NamedTuple):
@@ -121,6 +123,26 @@ def bm25_picker(texts: Sequence[str], questions: Sequence[str]) -> Picker:
     return pick
 
 
+def rerank_picker(first: Picker, texts: Sequence[str], questions: Sequence[str], reranker: Reranker) -> Picker:
+    """The best chunks of another method, `_NUM_RERANKED` or T if that is more, in the order of a reranker.
+
+    Scores are those of `search/rerank.py`.
+    """
+
+    def pick(contexts: Contexts, num_steps: int) -> Picked:
+        found = first(contexts, max(num_steps, _NUM_RERANKED))
+        for row, (chosen, scores) in enumerate(zip(found.chosen, found.scores, strict=True)):
+            real = np.flatnonzero(np.isfinite(scores))  # the others are padding
+            passages = [str(texts[contexts.chunks[row, place]]) for place in chosen[real]]
+            own = reranker(str(questions[contexts.questions[row]]), passages)
+            total = own if reranker.weight is None else scores[real] + reranker.weight * own
+            order = np.argsort(-total, kind="stable")
+            chosen[real], scores[real] = chosen[real][order], total[order]
+        return Picked(found.chosen[:, :num_steps], found.scores[:, :num_steps])
+
+    return pick
+
+
 def make_pickers(
     retriever: QRagRetriever,
     texts: Texts,
@@ -129,6 +151,7 @@ def make_pickers(
     baseline_encoder: str = "minilm",
     progress: Progress | None = None,
     index: ActionBank | None = None,
+    reranker: Reranker | None = None,
 ) -> dict[str, Picker]:
     """One picker for every method name.
 
@@ -137,10 +160,11 @@ def make_pickers(
         texts: pool of chunks.
         questions: pool of questions.
         methods: of `trained`, `untrained` (the baseline encoder in the same multi-step search), `single_step` (its
-            nearest neighbours of the question) and `bm25`.
+            nearest neighbours of the question), `bm25` and `reranked` (the best of `single_step`).
         baseline_encoder: source of the encoder of the untrained methods, all its layers, as published.
         progress: of the embedding of the texts.
         index: of the texts by the trained retriever, if already built.
+        reranker: of `reranked`.
 
     Raises:
         UsageError: an unknown method, or one that does not apply to a task of vectors.
@@ -152,24 +176,27 @@ def make_pickers(
     if "trained" in methods:
         pickers["trained"] = multi_step_picker(index or make_action_bank(retriever, texts, progress), questions)
     if isinstance(texts, np.ndarray) or isinstance(questions, np.ndarray):
-        if set(methods) & {"untrained", "bm25"}:
+        if set(methods) & {"untrained", "bm25", "reranked"}:
             raise UsageError(
-                "untrained and bm25 read texts, this task is made of vectors",
+                "untrained, bm25 and reranked read texts, this task is made of vectors",
                 remedy=(": ", Arg("methods", ("trained", "single_step"))),
             )
         if "single_step" in methods:
             pickers["single_step"] = single_step_picker(np.asarray(texts), np.asarray(questions))
         return pickers
-    if set(methods) & {"untrained", "single_step"}:
+    if set(methods) & {"untrained", "single_step", "reranked"}:
         loaded = load_encoder(baseline_encoder)
         window = retriever.model.encoder.window
         vectors = make_embedder(loaded, window=window)(texts, progress)  # both methods search these
         if "untrained" in methods:
             untrained = untrained_retriever(loaded, retriever.model, retriever.env)
             pickers["untrained"] = multi_step_picker(make_action_bank(untrained, texts, vectors=vectors), questions)
-        if "single_step" in methods:
+        if set(methods) & {"single_step", "reranked"}:
             ask = make_embedder(loaded, window=retriever.model.encoder.question_window)
-            pickers["single_step"] = single_step_picker(vectors, ask.questions(questions))
+            single_step = single_step_picker(vectors, ask.questions(questions))
+            pickers |= {"single_step": single_step} if "single_step" in methods else {}
+            if "reranked" in methods and reranker is not None:
+                pickers["reranked"] = rerank_picker(single_step, texts, questions, reranker)
     if "bm25" in methods:
         pickers["bm25"] = bm25_picker(texts, questions)
     return pickers

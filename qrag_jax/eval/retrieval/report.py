@@ -20,9 +20,16 @@ _STYLES = {
     "untrained": ("#D55E00", "s", "--"),
     "single_step": ("#009E73", "^", "-."),
     "bm25": ("#000000", "D", ":"),
+    "reranked": ("#CC79A7", "v", "-."),
 }
 _VARIANT_COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#56B4E9", "#009E73", "#D55E00", "#000000")
-_NAMES = {"trained": "trained", "untrained": "untrained", "single_step": "single step", "bm25": "BM25"}
+_NAMES = {
+    "trained": "trained",
+    "untrained": "untrained",
+    "single_step": "single step",
+    "bm25": "BM25",
+    "reranked": "single step, reranked",
+}
 
 
 @dataclass(frozen=True)

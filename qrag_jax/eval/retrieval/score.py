@@ -20,13 +20,14 @@ from qrag_jax.eval.retrieval.protocols import check_apart
 from qrag_jax.eval.retrieval.records import QueryRecord, Row
 from qrag_jax.eval.retrieval.stopping import analyse
 from qrag_jax.eval.retrieval.stopping_report import write_stopping
+from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.models.encoder.sources import is_installed
 from qrag_jax.names import METHODS, PROTOCOLS
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.multi_step_search import make_action_bank, num_questions_cut
 from qrag_jax.qrag.retriever import QRagRetriever, load_retriever
 from qrag_jax.qrag.tasks import Task
-from qrag_jax.types import NOBODY, Arg, UsageError, Watch
+from qrag_jax.types import NOBODY, Arg, Reranker, UsageError, Watch
 
 _BASELINE_ENCODER = "minilm"
 _DEFAULT_PROTOCOLS = ("fixed", "threshold", "stop")
@@ -62,6 +63,7 @@ class Options:
             the oracle.
         beam_widths: of the trained method; 1 is the greedy search, which is scored in any case.
         stopping: folder for the analysis of the trained method's stops; None makes none.
+        rerank: reranker of the method `reranked`, or its name as `load_reranker` takes it; adds that method.
 
     Raises:
         UsageError: a method or protocol that there is not, a protocol twice, or a number out of range.
@@ -74,10 +76,13 @@ class Options:
     protocols: tuple[str, ...] = ()
     beam_widths: tuple[int, ...] = (1,)
     stopping: str | Path | None = None
+    rerank: Reranker | str | None = None
 
     def __post_init__(self) -> None:
         if self.methods is not None:
             _check_names("methods", self.methods, METHODS)
+            if "reranked" in self.methods and self.rerank is None:
+                raise UsageError(("needs a reranker; name one with ", Arg("rerank")), field="methods", value="reranked")
         _check_names("protocols", self.protocols, PROTOCOLS)
         if len(set(self.protocols)) != len(self.protocols):
             raise UsageError(f"protocols={self.protocols!r}: one is given twice")
@@ -162,9 +167,11 @@ def score(
     """
     options = options or Options()
     check_protocols(options, run, calibrated=held_out is not None)
+    methods = options.methods or default_methods(any(isinstance(x.texts, np.ndarray) for x in tasks), watch.note)
     options = replace(
         options,
-        methods=options.methods or default_methods(any(isinstance(x.texts, np.ndarray) for x in tasks), watch.note),
+        methods=methods if options.rerank is None else tuple(dict.fromkeys((*methods, "reranked"))),
+        rerank=load_reranker(options.rerank) if isinstance(options.rerank, str) else options.rerank,
         num_steps=options.num_steps or run.retriever.env.num_steps,
     )
     thresholds = _thresholds(run, tasks, options, held_out, watch)
@@ -246,7 +253,7 @@ def default_methods(vectors: bool = False, note: Callable[[str], None] = NOBODY.
     if not is_installed():
         note("MiniLM is not installed, so the rows untrained and single_step are omitted; see docs/start.md")
         return ("trained", "bm25")
-    return METHODS
+    return tuple(method for method in METHODS if method != "reranked")
 
 
 def _score_task(
@@ -314,7 +321,10 @@ def _pickers(
     if "trained" in methods:
         index = make_action_bank(retriever, task.texts, embedded)
         _note_what_is_cut(retriever, task, index.num_texts_cut, watch.note)
-    greedy = make_pickers(retriever, task.texts, task.questions, methods, _BASELINE_ENCODER, embedded, index)
+    assert not isinstance(options.rerank, str)  # `score` has loaded it
+    greedy = make_pickers(
+        retriever, task.texts, task.questions, methods, _BASELINE_ENCODER, embedded, index, options.rerank
+    )
     lowest = None if threshold is None else threshold.value
     if index is None:
         return {1: greedy}

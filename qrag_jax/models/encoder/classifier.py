@@ -71,8 +71,8 @@ class Classifier:
     window: int
 
 
-def is_classifier(source: str | Path) -> bool:
-    """True if a folder or hub id is a sequence classifier, by its `config.json`."""
+def has_classifier(source: str | Path) -> bool:
+    """True if a folder or hub id has a sequence classifier, by the `architectures` of its `config.json`."""
     folder = find_encoder(source)
     path = folder / "config.json"
     names = read_json(path).get("architectures") if path.is_file() else None

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from qrag_jax.files.whole_file import read_json
+from qrag_jax.models.encoder.config import FAMILIES
 from qrag_jax.models.encoder.gguf_encoder import gguf_text_tokenizer
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.gguf.file import read_gguf
@@ -58,6 +60,20 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     """The tokenizer of an encoder, without its weights."""
     path = find_encoder(source)
     return TextTokenizer.from_file(path / "tokenizer.json") if path.is_dir() else gguf_text_tokenizer(read_gguf(path))
+
+
+def is_encoder(source: str | Path) -> bool:
+    """True if a folder or hub id has a network of an encoder, by its `config.json`; False for Qwen3, a decoder."""
+    name = MULTILINGUAL.get(str(source), str(source))
+    folder = Path(source)
+    if source == MINILM:
+        return True
+    if not folder.is_dir():
+        if folder.suffix == ".gguf" or not _HUB_ID.fullmatch(name):
+            return False
+        folder = hub_folder(name, None, ("config.json",), _PACKAGE)
+    path = folder / "config.json"
+    return path.is_file() and read_json(path).get("model_type") in set(FAMILIES) - {"qwen3"}
 
 
 def is_installed() -> bool:

@@ -1,4 +1,4 @@
-"""The memory of this machine."""
+"""The memory of this machine, and what its processor does."""
 
 import contextlib
 import ctypes
@@ -26,6 +26,12 @@ def available_bytes(root: Path = _ROOT) -> int | None:
     if found is None:
         return None
     return max(0, min([int(found[1]) * 1024, *_left_in_groups(root)]))
+
+
+def multiplies_bfloat16(root: Path = _ROOT) -> bool:
+    """True if the processor has instructions for products of bfloat16 matrices (x86-64: AMX or AVX-512; ARM: bf16)."""
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)", _text(root / "proc/cpuinfo"), re.M)
+    return flags is not None and not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(flags[1].split())
 
 
 def give_back() -> None:

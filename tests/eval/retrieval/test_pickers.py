@@ -12,6 +12,7 @@ from qrag_jax.eval.retrieval.pickers import (
     bm25_picker,
     make_pickers,
     multi_step_picker,
+    rerank_picker,
     single_step_picker,
     untrained_retriever,
 )
@@ -25,7 +26,7 @@ from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.multi_step_search import make_action_bank
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever
 from qrag_jax.search.bm25 import Bm25Index
-from qrag_jax.types import UsageError
+from qrag_jax.types import TextCounts, UsageError
 
 TEXTS = tuple(
     f"the {a} {b} is in the {c}" for a in ("old", "new", "red") for b in ("cat", "key") for c in ("box", "hat")
@@ -297,6 +298,37 @@ def test_methods_over_vectors(vectors_retriever):
     np.testing.assert_array_equal(
         pickers["single_step"](contexts, 2)[0], single_step_picker(chunks, questions)(contexts, 2)[0]
     )
-    for method in ("untrained", "bm25"):
-        with pytest.raises(UsageError, match="untrained and bm25 read texts, this task is made of vectors"):
+    for method in ("untrained", "bm25", "reranked"):
+        with pytest.raises(UsageError, match="untrained, bm25 and reranked read texts, this task is made of vectors"):
             make_pickers(retriever, chunks, questions, ("trained", method))
+
+
+class Hats:
+    """Likes hats; satisfies `types.Reranker`."""
+
+    name, num_parameters, counts = "hats", None, TextCounts()
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, question, passages, progress=None):
+        return np.array([float("hat" in passage) for passage in passages])
+
+
+@pytest.mark.parametrize("weight", [None, 0.5])
+def test_reranked_picks_are_the_best_of_another_method_in_a_new_order(weight):
+    contexts, first = make_contexts(), bm25_picker(TEXTS, QUESTIONS)
+    found = rerank_picker(single_step_of(first), TEXTS, QUESTIONS, Hats(weight))(contexts, 3)
+    assert found.chosen.shape == (4, 3)
+    for row, chunks in enumerate(contexts.chunks):
+        plain = first(Contexts(contexts.questions[[row]], chunks[None, chunks >= 0], chunks[None, chunks >= 0] < 0), 4)
+        likes = np.array(["hat" in TEXTS[chunks[place]] for place in plain.chosen[0]], float)
+        total = likes if weight is None else plain.scores[0] + weight * likes
+        order = np.argsort(-total, kind="stable")[:3]
+        np.testing.assert_array_equal(found.chosen[row], plain.chosen[0][order])
+        np.testing.assert_allclose(found.scores[row], total[order])
+
+
+def single_step_of(picker):
+    """Its best four chunks, whatever number is asked for."""
+    return lambda contexts, num_steps: picker(contexts, 4)

@@ -1,0 +1,87 @@
+"""Rerankers by their names, and an `Index` that reranks."""
+
+import numpy as np
+import pytest
+from support.talkers import tiny_talker
+
+from qrag_jax import open_index
+from qrag_jax.index.options import AskOptions, SearchOptions
+from qrag_jax.index.rerankers import load_reranker
+from qrag_jax.models.decoder.weights import save_decoder
+from qrag_jax.search.rerank import RerankOptions
+from qrag_jax.types import Document, TextCounts, UsageError
+
+DOCUMENTS = [Document(str(number), f"The lamp stands in room {number}.") for number in range(4)]
+QUESTION = "Where is the lamp in room 0?"
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    """Two folders with the same decoder, the second with the name of one that judges."""
+    folder = tmp_path_factory.mktemp("decoders")
+    for name in ("tiny", "Qwen3-Reranker-tiny"):
+        save_decoder(folder / name, tiny_talker(max_positions=1024))
+    return folder
+
+
+class Longest:
+    """Likes room 3 most; satisfies `types.Reranker`."""
+
+    name, weight, num_parameters = "rooms", None, None
+    counts = TextCounts()
+
+    def __call__(self, question, passages, progress=None):
+        return np.array([float(passage[-2]) for passage in passages])
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "weight"),
+    [
+        ("tiny", "likelihood", 0.5),
+        ("yesno:{}tiny", "yesno", None),
+        ("Qwen3-Reranker-tiny", "yesno", None),
+        ("likelihood:{}Qwen3-Reranker-tiny", "likelihood", 0.5),
+    ],
+)
+def test_kinds_by_name(decoder, source, kind, weight):
+    source = source.format(f"{decoder}/") if "{}" in source else f"{decoder}/{source}"
+    reranker = load_reranker(source)
+    assert (reranker.kind, reranker.weight) == (kind, weight) and reranker.name.startswith(f"{kind}:{decoder}")
+
+
+def test_a_model_that_is_not_there():
+    with pytest.raises(UsageError, match="no such folder or .gguf file"):
+        load_reranker("likelihood:nowhere.gguf")
+
+
+def test_an_index_reranks_and_keeps_the_model(decoder):
+    with open_index(DOCUMENTS) as index:
+        options = SearchOptions(2, retriever="bm25", rerank=RerankOptions(f"{decoder}/tiny", files=3))
+        first, second = index.find(QUESTION, options), index.find(QUESTION, options)
+        assert [hit.node for hit in first.hits] == [hit.node for hit in second.hits] and len(first.hits) == 2
+        told = first.reranked
+        assert told.name == f"likelihood:{decoder}/tiny" and len(told.scores) == 3
+        best = sorted(told.scores, key=told.scores.get, reverse=True)[:2]
+        assert [hit.node for hit in first.hits] == best
+        assert [hit.score for hit in first.hits] == [told.scores[node] for node in best]
+        assert first.cost.reranker_tokens == told.num_tokens > 3 * len(QUESTION)
+        assert set(first.cost.seconds) - set(second.cost.seconds) <= {"read", "chunk", "load"}
+        assert second.cost.seconds["rerank"] > 0 <= second.cost.seconds["search"]
+
+
+def test_search_and_ask_take_a_reranker():
+    with open_index(DOCUMENTS) as index:
+        hits = index.search(QUESTION, 1, retriever="bm25", rerank=Longest())
+        assert hits[0].text.endswith("room 3.") and hits[0].score == 3
+        options = AskOptions(SearchOptions(retriever="bm25", rerank=RerankOptions(Longest())), num_quotes=0)
+        answer = index.ask(QUESTION, options=options)
+        assert [passage.rank for passage in answer.context.passages] == [4, 3, 2, 1]
+        assert answer.reranked.scores == {0: 0, 1: 1, 2: 2, 3: 3} and "rerank" in answer.cost.seconds
+
+
+def test_a_run_is_not_reranked(tmp_path):
+    with (
+        open_index(DOCUMENTS) as index,
+        pytest.raises(UsageError, match="a run picks passages step by step"),
+    ):
+        index.search(QUESTION, None, retriever=str(tmp_path), rerank=Longest())
