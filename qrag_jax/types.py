@@ -130,6 +130,24 @@ class ReadsQuestions(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsTokens(Protocol):
+    """An encoder that also gives a vector for every token, for late interaction (`search/late.py`)."""
+
+    @property
+    def counts(self) -> Counts:
+        """The numbers of texts and tokens read so far."""
+        ...
+
+    def with_tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Vectors of documents, float32 [n, dim], and directions of their tokens, int8 [num_tokens, token_dim] each."""
+        ...
+
+    def question_tokens(self, text: str) -> np.ndarray:
+        """Vectors of length 1 of the tokens of a question, float32 [num_tokens, token_dim]."""
+        ...
+
+
 def for_questions(embed: Embed) -> Embed:
     """Embeds questions: in the encoder's own way where it has one, else it is `embed` itself."""
     return embed.questions if isinstance(embed, ReadsQuestions) and embed.asks_apart else embed

@@ -170,9 +170,14 @@ def reranked_to_json(reranked: Reranked | None) -> dict[str, object]:
     return {"rerank": told | {"num_passages_cut": reranked.num_cut}}
 
 
-def score_to_json(reranked: Reranked | None, node: int) -> dict[str, object]:
+def late_to_json(late: Reranked | None) -> dict[str, object]:
+    """What the comparison of token vectors did; nothing without it."""
+    return {} if late is None else {"late": {"weight": late.weight, "num_passages": len(late.scores)}}
+
+
+def score_to_json(reranked: Reranked | None, node: int, name: str = "rerank_score") -> dict[str, object]:
     """The score of a passage by a reranker, null if it was no candidate; nothing without a reranker."""
-    return {} if reranked is None else {"rerank_score": reranked.scores.get(node)}
+    return {} if reranked is None else {name: reranked.scores.get(node)}
 
 
 def say_reranked(reranked: Reranked | None) -> None:

@@ -27,6 +27,7 @@ CHOICE = """\
 --html_part,--html --comments --outputs --fields
 """
 RERANK = """\
+--late           compare the best passages with the question token by token too (faster with `qrag index build --late`)
 --rerank MODEL   let a language model read the best passage of the best files with the question, and order them anew
 . --rerank_files N     for --rerank: number of files (default: 10)
 . --rerank_passages N  for --rerank: read so many of the best passages, whatever their files

@@ -9,7 +9,7 @@ with open_index("notes/") as index:                               # or an index 
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,6 +43,7 @@ from qrag_jax.search.copies import rank_distinct
 from qrag_jax.search.corpus import Corpus, are_unknown
 from qrag_jax.search.hits import make_hits
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
+from qrag_jax.search.late import LATE_PASSAGES, LateScorer
 from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.search.levels.planners import Planned, Planner, rank_levels
 from qrag_jax.search.note_search import make_noted_retrieve
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 _NUM_AROUND = 2  # sentences added on either side of each pick of a run
 _MAX_VIEWS = 4
 _MULTILINGUAL = "multilingual"
+_LATE = RerankOptions("late", passages=LATE_PASSAGES)
 
 
 def open_index(
@@ -164,19 +166,20 @@ class Index:
         *,
         only: str | Sequence[str] = (),
         retriever: "str | os.PathLike | QRagRetriever | None" = None,
+        late: bool = False,
         rerank: RerankOptions | Reranker | str | None = None,
     ) -> list[Hit]:
         """The passages that best answer a question, the best first; equal texts are one hit, with all their places.
 
         Args:
-            top_k, only, retriever: as in `SearchOptions`.
+            top_k, only, retriever, late: as in `SearchOptions`.
             rerank: reranks the best candidates: options, a reranker, or its name as `load_reranker` takes it.
 
         Raises:
             UsageError: the retriever or the reranker does not exist, or `only` matches no document.
             InputError: the question is blank or too long for the encoder, or the index is damaged.
         """
-        options = SearchOptions(top_k, _patterns(only), retriever, rerank=rerank_options(rerank))
+        options = SearchOptions(top_k, _patterns(only), retriever, late=late, rerank=rerank_options(rerank))
         return self.find(question, options).hits
 
     def find(self, question: str, options: SearchOptions | None = None) -> Found:
@@ -185,11 +188,11 @@ class Index:
         self.check(question, options)
         method = self._method(options)
         before, _ = method.spent()
-        view, reranker = self._view(options, method), self._reranker(options)
+        view, again = self._view(options, method), self._rerankers_of(options)
         seconds, self._seconds = self._seconds, {}
         with timed("search", seconds):
             planner = view.planner(options.levels)
-            ranked, planned, reranked = self._rank(question, options, method, view, planner, reranker)
+            ranked, told = self._rank(question, options, method, view, planner, again)
         picks = ranked if isinstance(ranked, Picks) else None
         return Found(
             question,
@@ -198,10 +201,11 @@ class Index:
             self._mode(options),
             len(view.corpus.leaves),
             view.corpus.num_beyond_window,
-            _with_rerank(Cost(_rounded(seconds), method.spent()[0] - before), reranked, "search"),
-            planned,
+            told.added_to(Cost(_rounded(seconds), method.spent()[0] - before), "search"),
+            told.planned,
             None if picks is None else picks.stop_reason,
-            reranked,
+            told.reranked,
+            told.late,
         )
 
     def check(self, question: str, options: SearchOptions | AskOptions | None = None) -> None:
@@ -239,14 +243,14 @@ class Index:
         search = self._defaults(search if retriever is None else replace(search, retriever=retriever))
         self.check(question, replace(options, search=search))
         generator, method, template = self._generator(llm), self._method(search), load_prompt(PROMPT, options.prompts)
-        before, view, reranker = method.spent(), self._view(search, method), self._reranker(search)
+        before, view, again = method.spent(), self._view(search, method), self._rerankers_of(search)
         spent, self._seconds = self._seconds, {}
         planner = view.planner(search.levels, generator, options.prompts)
-        told: list[tuple[Planned | None, Reranked | None]] = []
+        told: list[_Told] = []
 
         def rank(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
-            ranked, plan, reranked = self._rank(question, search, method, view, planner, reranker)
-            told.append((plan, reranked))
+            ranked, one = self._rank(question, search, method, view, planner, again)
+            told.append(one)
             return ranked
 
         budget = self._budget(question, template, options, search, generator)
@@ -264,9 +268,9 @@ class Index:
         elif options.num_quotes:
             answer = quote_passages(answer, view.corpus, method.embed, options.num_quotes)
         answer = self._told(answer, spent, search, before)
-        ((planned, reranked),) = told
-        cost = _with_rerank(_with_plan(answer.cost, planned), reranked, "retrieve")
-        return replace(answer, cost=cost, levels=planned, reranked=reranked)
+        (one,) = told
+        cost = one.added_to(_with_plan(answer.cost, one.planned), "retrieve")
+        return replace(answer, cost=cost, levels=one.planned, reranked=one.reranked)
 
     def add(self, paths: Paths, plan: Plan | None = None) -> Changes:
         """Adds the documents of files and folders; a document of the same path is replaced. Removes nothing.
@@ -382,6 +386,14 @@ class Index:
             self._views[key] = view
         return self._views[key]
 
+    def _rerankers_of(self, options: SearchOptions) -> tuple[LateScorer | None, Reranker | None]:
+        """What orders the best passages anew."""
+        late = None
+        if options.late:
+            assert self._encoder is not None  # check_options refuses searches without it
+            late = LateScorer(self._encoder)
+        return late, self._reranker(options)
+
     def _reranker(self, options: SearchOptions) -> Reranker | None:
         """The reranker; loaded once."""
         if options.rerank is None:
@@ -402,23 +414,30 @@ class Index:
         method: Method,
         view: View,
         planner: Planner | None,
-        reranker: Reranker | None,
-    ) -> tuple[Ranked, Planned | None, Reranked | None]:
-        """The best nodes, the choice of a planner of levels, and what a reranker did."""
+        again: tuple[LateScorer | None, Reranker | None],
+    ) -> "tuple[Ranked, _Told]":
+        """The best nodes, and what chose and ordered them."""
+        (late, reranker), told = again, _Told()
+
+        def rank(most: int | None) -> Ranked:
+            nonlocal told
+            asked = replace(options, top_k=most if most is None or late is None else max(most, LATE_PASSAGES))
+            ranked, planned = self._rank_once(question, asked, method, view, planner)
+            told = replace(told, planned=planned)
+            if late is not None:
+                ranked, by_tokens = rerank(question, view.corpus, ranked, late, _LATE, by_words=False)
+                told = replace(told, late=by_tokens)
+            return ranked
+
         if options.rerank is None or reranker is None:
-            return *self._rank_once(question, options, method, view, planner), None
+            return rank(options.top_k).first(options.top_k), told
         if planner is not None:  # it may be a language model, which is asked once
-            every = replace(options, top_k=None)
-            ranked, planned = self._rank_once(question, every, method, view, planner)
+            ranked = rank(None)
         else:
-
-            def rank(most: int | None) -> Ranked:
-                return self._rank_once(question, replace(options, top_k=most), method, view, None)[0]
-
-            ranked, planned = rank_enough(rank, view.corpus, options.top_k, options.rerank), None
+            ranked = rank_enough(rank, view.corpus, options.top_k, options.rerank)
         by_words = options.retriever == "bm25"
         ranked, reranked = rerank(question, view.corpus, ranked, reranker, options.rerank, by_words=by_words)
-        return ranked.first(options.top_k), planned, reranked
+        return ranked.first(options.top_k), replace(told, reranked=reranked)
 
     def _rank_once(
         self, question: str, options: SearchOptions, method: Method, view: View, planner: Planner | None
@@ -521,16 +540,26 @@ class Index:
         )
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What chose the levels of a search, and what ordered its best passages anew."""
+
+    planned: Planned | None = None
+    late: Reranked | None = None
+    reranked: Reranked | None = None
+
+    def added_to(self, cost: Cost, stage: str) -> Cost:
+        """A cost with those of both orders, whose seconds were counted for a stage."""
+        seconds = dict(cost.seconds)
+        for name, one in (("late", self.late), ("rerank", self.reranked)):
+            if one is not None:
+                seconds |= {stage: seconds[stage] - one.seconds, name: one.seconds}
+        num_read = 0 if self.reranked is None else self.reranked.num_tokens
+        return replace(cost, seconds=_rounded(seconds), reranker_tokens=num_read)
+
+
 def _rounded(seconds: dict[str, float]) -> dict[str, float]:
     return {stage: round(value, 3) for stage, value in seconds.items()}
-
-
-def _with_rerank(cost: Cost, reranked: Reranked | None, stage: str) -> Cost:
-    """A cost with that of a reranker, whose seconds were counted for a stage."""
-    if reranked is None:
-        return cost
-    seconds = {**cost.seconds, stage: cost.seconds[stage] - reranked.seconds, "rerank": reranked.seconds}
-    return replace(cost, seconds=_rounded(seconds), reranker_tokens=reranked.num_tokens)
 
 
 def _with_plan(cost: Cost, planned: Planned | None) -> Cost:

@@ -19,7 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray
 
 from qrag_jax.models.encoder.config import ROTARY, EncoderConfig, LayerKind, Pooling
 from qrag_jax.types import UsageError
@@ -142,7 +142,8 @@ TOKENS_PER_BLOCK = 1024
 _MASKED_LOGIT = -1e30
 _QUERIES = 1024  # of a row that are computed at once
 _SQRT_HALF = 0.5**0.5
-_SMALLEST_SQUARED_NORM = 1e-24
+_SMALLEST_NORM, _SMALLEST_SQUARED_NORM = 1e-12, 1e-24
+_LARGEST_CODE = 127
 
 
 @dataclass(frozen=True)
@@ -494,8 +495,33 @@ def encode(
         lengths: number of valid tokens a row; a row of length 0 becomes the zero vector.
         compute: precision of the layers.
     """
+    return _pooled(config, encode_tokens(config, params, tokens, lengths, None, compute), lengths)
+
+
+def encode_with_codes(
+    config: EncoderConfig,
+    params: Params,
+    tokens: Int[Array, "n L"],
+    lengths: Int[Array, " n"],
+    compute: Compute = FLOAT32,
+) -> tuple[Float[Array, "n dim"], Int8[Array, "n L d"]]:
+    """The vectors of `encode`, and from the same pass the direction of every token's vector in whole numbers.
+
+        code_j = round(127 x_j / max_k |x_k|),   x / |x| ~ code / |code|
+
+    So the scale of a token needs no byte. A zero vector has the code 0.
+
+    Args:
+        tokens, lengths, compute: as in `encode`; codes at or beyond `lengths[i]` are meaningless.
+    """
     hidden = encode_tokens(config, params, tokens, lengths, None, compute)
-    pooled = pool(hidden, valid_tokens(lengths, tokens.shape[1])[:, None], config.pooling)[:, 0]
+    largest = jnp.max(jnp.abs(hidden), axis=-1, keepdims=True)
+    codes = jnp.round(hidden * (_LARGEST_CODE / jnp.maximum(largest, _SMALLEST_NORM))).astype(jnp.int8)
+    return _pooled(config, hidden, lengths), codes
+
+
+def _pooled(config: EncoderConfig, hidden: Float[Array, "n L d"], lengths: Int[Array, " n"]) -> Float[Array, "n dim"]:
+    pooled = pool(hidden, valid_tokens(lengths, hidden.shape[1])[:, None], config.pooling)[:, 0]
     return finish(config, pooled)
 
 
