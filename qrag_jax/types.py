@@ -135,6 +135,11 @@ class ReadsTokens(Protocol):
     """An encoder that also gives a vector for every token, for late interaction (`search/late.py`)."""
 
     @property
+    def token_dim(self) -> int:
+        """Size of the vector of a token."""
+        ...
+
+    @property
     def counts(self) -> Counts:
         """The numbers of texts and tokens read so far."""
         ...

@@ -17,6 +17,7 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.documents.found import named_paths
 from qrag_jax.index.build import index_method
 from qrag_jax.index.info import IndexInfo
+from qrag_jax.index.load import stored_tokens
 from qrag_jax.index.methods import Method, Picks, Show, load_embedder
 from qrag_jax.index.options import AskOptions, Found, SearchOptions, check_context, check_options
 from qrag_jax.index.rerankers import load_reranker
@@ -391,7 +392,8 @@ class Index:
         late = None
         if options.late:
             assert self._encoder is not None  # check_options refuses searches without it
-            late = LateScorer(self._encoder)
+            keeps = isinstance(self._source, StoredSource) and self.settings.late
+            late = LateScorer(self._encoder, stored_tokens(self.name, self._encoder.token_dim) if keeps else None)
         return late, self._reranker(options)
 
     def _reranker(self, options: SearchOptions) -> Reranker | None:

@@ -1,0 +1,48 @@
+"""The size of the token vectors of an index, said and compared with the disk before they are written."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from qrag_jax.documents.found import DocumentFile
+from qrag_jax.documents.kinds import kind_by_suffix
+from qrag_jax.errors import Arg
+from qrag_jax.types import InputError
+
+_BYTES_PER_TOKEN = 4  # of text in English, German or code; a character of Chinese has three
+
+
+def check_room(folder: Path, files: Sequence[DocumentFile], dim: int, says: Callable[[str], object]) -> None:
+    """Says how large the token vectors of files will be about, and refuses them if the disk has no room.
+
+        bytes = tokens * dim,    tokens ~ bytes of the text / 4
+
+    Files that are converted, such as PDF, are not counted, because only their text tells; a message says so.
+
+    Args:
+        files: that are not in the index yet.
+        dim: numbers of the vector of a token, a byte each.
+        says: called with the message.
+
+    Raises:
+        InputError: the disk has less room.
+    """
+    kinds = kind_by_suffix()
+    texts = [file.path for file in files if file.path is not None and file.path.suffix.lower() not in kinds]
+    expected = sum(path.stat().st_size for path in texts if path.is_file()) // _BYTES_PER_TOKEN * dim
+    free = shutil.disk_usage(folder).free
+    num_more = len(files) - len(texts)
+    more = f"; those of {num_more:,} files that are converted come on top" if num_more else ""
+    told = f"token vectors take about {_size(expected)} for {len(texts):,} files of text{more}"
+    if expected > free:
+        raise InputError(
+            f"{told}, and the disk has {_size(free)} left",
+            file=folder,
+            remedy=(": make room, choose another folder, or build without ", Arg("late"), ", which compares the tokens "
+                    "of the best passages too, but reads them again for each question"),
+        )  # fmt: skip
+    says(f"{told}; the disk has {_size(free)} left")
+
+
+def _size(number: int) -> str:
+    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.1f} MB"
