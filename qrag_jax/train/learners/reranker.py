@@ -112,6 +112,7 @@ def fit_reranker(
     params: Any = add_lora(start.params["encoder"], config.lora_rank, key) if config.lora_rank else start.params
     frozen = start.params["encoder"] if config.lora_rank else None
     params = {"lora": params, "head": start.params["head"]} if config.lora_rank else params
+    params = jax.tree.map(jnp.array, params)  # an update takes the buffers of its state
 
     def whole(params: Any, frozen: Any) -> Any:
         if not config.lora_rank:
