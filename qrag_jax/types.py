@@ -132,7 +132,8 @@ class ReadsQuestions(Protocol):
 
 def for_questions(embed: Embed) -> Embed:
     """Embeds questions: in the encoder's own way where it has one, else it is `embed` itself."""
-    return embed.questions if isinstance(embed, ReadsQuestions) and embed.asks_apart else embed
+    apart = embed if isinstance(embed, ReadsQuestions) else None
+    return apart.questions if apart is not None and apart.asks_apart else embed
 
 
 @dataclass(frozen=True)

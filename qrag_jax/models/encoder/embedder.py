@@ -135,9 +135,13 @@ class TextEmbedder:
         self._tokens_per_block = tokens_per_block
         self._strict = long_texts == "error"
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """Equal for equal vectors (`encoder_fingerprint`); hashed when first asked for."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         own = (self._config, self._params, self._tokenizer.to_json(), self._row, self.prompts, self._compute.dtype)
         return encoder_fingerprint(*own)
 

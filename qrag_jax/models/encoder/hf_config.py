@@ -141,7 +141,9 @@ def hf_config(config: EncoderConfig, tokenizer: TextTokenizer) -> dict[str, Any]
     """The `config.json` of an encoder, as transformers writes it; dropout is 0."""
     if config.family in ROTARY:
         names = ("pad_token_id", "bos_token_id", "eos_token_id")
-        ids = dict(zip(names, (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id), strict=True))
+        ids: dict[str, int | None] = dict(
+            zip(names, (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id), strict=True)
+        )
         return rotary_config(config, ids)
     values = {
         "architectures": [f"{_CLASSES[config.family]}Model"],
