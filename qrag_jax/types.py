@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -132,8 +132,9 @@ class ReadsQuestions(Protocol):
 
 def for_questions(embed: Embed) -> Embed:
     """Embeds questions: in the encoder's own way where it has one, else it is `embed` itself."""
-    apart = embed if isinstance(embed, ReadsQuestions) else None
-    return apart.questions if apart is not None and apart.asks_apart else embed
+    if isinstance(embed, ReadsQuestions) and embed.asks_apart:
+        return cast(ReadsQuestions, embed).questions
+    return cast(Embed, embed)
 
 
 @dataclass(frozen=True)
