@@ -119,7 +119,7 @@ def holds_proof(corpus: Corpus, node: int, folder: Path, question: Question) -> 
 def row_of(corpus: Corpus, ranked: Ranked, folder: Path, question: Question) -> dict[str, Any]:
     files = ranked_files(corpus, ranked, folder)
     return {
-        "files": [[file, round(score, 6)] for file, _, score in files],
+        "scores": [round(score, 6) for _, _, score in files],
         "right": [int(file in question.files) for file, _, _ in files],
         "num_right": len(question.files),
         "best_holds_proof": [int(holds_proof(corpus, node, folder, question)) for _, node, _ in files],
@@ -212,7 +212,7 @@ def reranked_places(
     """
     files, passages, ndcg = [], [], []
     for row, found in zip(rows, scores, strict=True):
-        first = np.array([score for _, score in row["files"]])
+        first = np.array(row["scores"])
         new = np.array(found)
         total = new if np.isinf(weight) else first + weight * new
         order = [*np.argsort(-total[:num_files], kind="stable").tolist(), *range(num_files, len(first))]
