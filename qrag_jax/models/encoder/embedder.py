@@ -90,10 +90,7 @@ class EmbedCounts:
 
 # Parameters are an argument: as constants they would be copied into every compiled shape.
 _pooled = jax.jit(encode, static_argnums=(0, 4))
-_hidden = jax.jit(
-    lambda config, params, tokens, lengths, compute: encode_tokens(config, params, tokens, lengths, None, compute),
-    static_argnums=(0, 4),
-)
+_hidden = jax.jit(encode_tokens, static_argnums=(0, 4))
 
 
 class TextEmbedder:

@@ -471,8 +471,8 @@ def encode_tokens(
     params: Params,
     tokens: Int[Array, "n L"],
     lengths: Int[Array, " n"],
-    types: Int[Array, "n L"] | None = None,
     compute: Compute = FLOAT32,
+    types: Int[Array, "n L"] | None = None,
 ) -> Float[Array, "n L d"]:
     """Vectors of the last layer for every position; those at or beyond `lengths[i]` are meaningless."""
     valid = valid_tokens(lengths, tokens.shape[1])
@@ -494,7 +494,7 @@ def encode(
         lengths: number of valid tokens a row; a row of length 0 becomes the zero vector.
         compute: precision of the layers.
     """
-    hidden = encode_tokens(config, params, tokens, lengths, None, compute)
+    hidden = encode_tokens(config, params, tokens, lengths, compute)
     pooled = pool(hidden, valid_tokens(lengths, tokens.shape[1])[:, None], config.pooling)[:, 0]
     return finish(config, pooled)
 
