@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -155,7 +155,9 @@ class ReadsTokens(Protocol):
 
 def for_questions(embed: Embed) -> Embed:
     """Embeds questions: in the encoder's own way where it has one, else it is `embed` itself."""
-    return embed.questions if isinstance(embed, ReadsQuestions) and embed.asks_apart else embed
+    if isinstance(embed, ReadsQuestions) and embed.asks_apart:
+        return cast(ReadsQuestions, embed).questions
+    return cast(Embed, embed)
 
 
 @dataclass(frozen=True)

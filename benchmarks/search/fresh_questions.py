@@ -119,7 +119,7 @@ def holds_proof(corpus: Corpus, node: int, folder: Path, question: Question) -> 
 def row_of(corpus: Corpus, ranked: Ranked, folder: Path, question: Question) -> dict[str, Any]:
     files = ranked_files(corpus, ranked, folder)
     return {
-        "files": [[file, round(score, 6)] for file, _, score in files],
+        "scores": [round(score, 6) for _, _, score in files],
         "right": [int(file in question.files) for file, _, _ in files],
         "num_right": len(question.files),
         "best_holds_proof": [int(holds_proof(corpus, node, folder, question)) for _, node, _ in files],
@@ -133,12 +133,14 @@ def corpus_of(method: Method, documents: Sequence[Document], kept: Path) -> Corp
     return load_corpus(kept)
 
 
-def make_ranker(args: argparse.Namespace, name: str, out: Path) -> tuple[Callable[[str], Ranked], Corpus, Method]:
-    """Ranks the passages of a collection as the flags say."""
+def make_ranker(
+    args: argparse.Namespace, name: str, retriever: str = BASE, encoder: str = "minilm"
+) -> tuple[Callable[[str], Ranked], Corpus]:
+    """Ranks all passages of a collection."""
     documents = read_collection(name, args.collections / name)
-    method = single_step_method(args.retriever, args.model)
-    corpus = corpus_of(method, documents, out / "corpora" / f"{name}-{Path(args.model).stem}")
-    return lambda question: method.retrieve(question, corpus, None), corpus, method
+    method = single_step_method(retriever, encoder)
+    corpus = corpus_of(method, documents, args.out / "corpora" / f"{name}-{Path(encoder).stem}")
+    return lambda question: method.retrieve(question, corpus, None), corpus
 
 
 def rank(args: argparse.Namespace) -> None:
@@ -147,7 +149,7 @@ def rank(args: argparse.Namespace) -> None:
     for name in args.names:
         folder = args.collections / name
         questions = read_questions(name, folder)
-        ranker, corpus, _ = make_ranker(args, name, args.out)
+        ranker, corpus = make_ranker(args, name, args.retriever, args.model)
         ranker(questions[0].text)  # compiles
         start = time.process_time()
         found = [ranker(question.text) for question in questions]
@@ -167,7 +169,7 @@ def rerank(args: argparse.Namespace) -> None:
             continue
         folder = args.collections / name
         questions = read_questions(name, folder)
-        ranker, corpus, _ = make_ranker(args, name, args.out)
+        ranker, corpus = make_ranker(args, name)
         scores, spent, tokens = [], [], []
         for question in questions:
             files = ranked_files(corpus, ranker(question.text), folder)
@@ -210,7 +212,7 @@ def reranked_places(
     """
     files, passages, ndcg = [], [], []
     for row, found in zip(rows, scores, strict=True):
-        first = np.array([score for _, score in row["files"]])
+        first = np.array(row["scores"])
         new = np.array(found)
         total = new if np.isinf(weight) else first + weight * new
         order = [*np.argsort(-total[:num_files], kind="stable").tolist(), *range(num_files, len(first))]

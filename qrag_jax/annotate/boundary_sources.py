@@ -25,6 +25,7 @@ from qrag_jax.chunking.tree.boundaries import (
 )
 from qrag_jax.errors import Arg
 from qrag_jax.llm.config import LlmConfig, ReadyGenerator, make_generator
+from qrag_jax.models.encoder.sources import load_tokenizer
 from qrag_jax.names import BOUNDARY_SOURCES
 from qrag_jax.types import CountTokens, Encoder, UsageError
 

@@ -15,20 +15,21 @@ from qrag_jax.index.options import AskOptions, SearchOptions
 from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS
 from qrag_jax.llm.config import LlmConfig
 from qrag_jax.search.note_search import NoteSearch
+from qrag_jax.types import EncoderOptions
 
 NOTES, POINTS = NoteReading("mentions"), PointsRequest()
-SEARCHES = (service.SearchRequest, service.CutOptions, SearchOptions)
+SEARCHES = (service.SearchRequest, service.CutOptions, EncoderOptions, SearchOptions)
 EVALS = (service.EvalRequest, service.QuestionSource, Options, service.AnswersRequest)
 # Of each verb: the dataclasses, or values where their defaults are others; and the fields that no flag gives.
 OF_VERBS = {
-    "find": (SEARCHES, "paths question cuts parents compressor"),
+    "find": (SEARCHES, "paths question cuts reads parents compressor"),
     "ask": (
         (*SEARCHES, AskOptions, LlmConfig),
-        "paths question cuts parents compressor top_k stop search num_quotes sampling",
+        "paths question cuts reads parents compressor top_k stop search num_quotes sampling",
     ),
     "index": (
-        (service.UpdateRequest, service.CutOptions, service.NotesRequest, NOTES, NOTES.llm),
-        "folder mirror cut notes reading given reader llm wrong_share seed",
+        (service.UpdateRequest, service.CutOptions, EncoderOptions, service.NotesRequest, NOTES, NOTES.llm),
+        "folder mirror cut reads notes reading given reader llm wrong_share seed",
     ),
     "chunk": (
         (service.ChunkRequest, POINTS, POINTS.llm),
@@ -46,6 +47,7 @@ OF_VERBS = {
     "train tagger": ((service.TaggerRequest,), ""),
     "train compressor": ((service.CompressorRequest, service.CompressorRequest(()).llm), ""),
     **dict.fromkeys(("train sft", "train grpo", "train stitch"), ((service.DecoderRequest,), "")),
+    "train reranker": ((service.RerankerRequest,), ""),
     "train router": ((service.RouterRequest,), ""),
     "eval": ((*EVALS, LlmConfig(max_answer_tokens=SHORT_ANSWER_TOKENS)), "source options kind path"),
     "notes": (

@@ -152,7 +152,7 @@ def test_a_flag_that_is_like_no_other_is_only_refused(capsys):
         (["find", "question"], "give at least one file or folder, then the question"),
         (["ask", "a.txt", "q", "--temperature", "nan"], "'nan' is not a number of at least 0"),
         (["ask", "a.txt", "q", "--deadline", "0"], "'0' is not a number of seconds above 0"),
-        (["fit"], "give the kind first: qrag train retriever|tagger|compressor|sft|grpo|stitch|router"),
+        (["fit"], "give the kind first: qrag train retriever|tagger|compressor|reranker|sft|grpo|stitch|router"),
         (["fit", "taggr", "notes"], "give the kind first: qrag train retriever"),
         (["fit", "--seed", "1", "tagger", "notes", "--out", "run"], "give the kind first: qrag train retriever"),
     ],

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from support.encoders import random_encoder
 
-from qrag_jax.files.whole_file import write_json
-from qrag_jax.models.encoder.classifier import PairScorer, load_classifier
+from qrag_jax.models.encoder.classifier import PairScorer, load_classifier, new_classifier, save_classifier
 from qrag_jax.models.encoder.weights import save_encoder
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("quick_compilation")]
@@ -62,14 +61,18 @@ def test_scores_of_a_classifier(tmp_path, family, changes):
     np.testing.assert_allclose([score(QUESTION, [passage])[0] for passage in PASSAGES], expected, atol=1e-5)
 
 
-def test_a_classifier_with_other_outputs_is_refused(tmp_path):
-    from qrag_jax.types import InputError
+@pytest.mark.parametrize("family", CLASSES)
+def test_a_folder_of_ours_loads_in_cross_encoder(tmp_path, family):
+    import jax
+    import torch
+    from sentence_transformers import CrossEncoder
 
-    make_folder(tmp_path, "bert")
-    values = load_classifier(tmp_path).params
-    assert values["head"]["output"]["kernel"].shape == (16, 1)
-    write_json(tmp_path / "modules.json", [])
-    plain = random_encoder("bert", PASSAGES)
-    save_encoder(tmp_path / "plain", plain.config, plain.params, plain.tokenizer)
-    with pytest.raises(InputError, match="an encoder without a classifier, which cannot rerank"):
-        load_classifier(tmp_path / "plain")
+    made = new_classifier(random_encoder(family, [QUESTION, *PASSAGES]), jax.random.key(0))
+    rng = np.random.default_rng(1)
+    made.params["head"] = jax.tree.map(
+        lambda leaf: rng.normal(0.1, 0.5, leaf.shape).astype(np.float32), made.params["head"]
+    )
+    save_classifier(tmp_path, made)
+    reference = CrossEncoder(str(tmp_path), device="cpu", activation_fn=torch.nn.Identity())
+    expected = reference.predict([(QUESTION, passage) for passage in PASSAGES], convert_to_numpy=True)
+    np.testing.assert_allclose(PairScorer(made)(QUESTION, PASSAGES), expected, atol=1e-4, rtol=1e-4)

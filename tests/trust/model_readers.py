@@ -27,7 +27,8 @@ from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors, gguf_decoder_config
 from qrag_jax.models.decoder.hf_config import hf_decoder_config, read_decoder_config
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
-from qrag_jax.models.encoder.hf_config import read_encoder_config, read_max_seq_length
+from qrag_jax.models.encoder.hf_config import read_encoder_config
+from qrag_jax.models.encoder.sentence_files import read_max_seq_length, read_prompts
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.models.gguf.file import read_gguf
@@ -198,6 +199,10 @@ def _encoder(folder: Path) -> None:
     save_encoder(folder, made.config, made.params, made.tokenizer, max_seq_length=32)
 
 
+def _read_encoder_files(folder):
+    return read_encoder_config(folder), read_max_seq_length(folder), read_prompts(folder, "x")
+
+
 def _config_files(folder: Path) -> None:
     _encoder(folder)
     for path in folder.rglob("*"):
@@ -230,7 +235,7 @@ MODELS = [
     Reader("GGUF blocks", _gguf_blocks, _read_blocks),
     Reader("GGUF tokenizer", _gguf_metadata, _read_gguf_tokenizer, cases=5_000),
     Reader(
-        "config of an encoder", _config_files, lambda f: (read_encoder_config(f), read_max_seq_length(f)), cases=2_000
+        "config of an encoder", _config_files, _read_encoder_files, cases=2_000
     ),
     Reader(
         "config of a decoder", texts({"config.json": hf_decoder_config(decoder_config("qwen2"))}), read_decoder_config

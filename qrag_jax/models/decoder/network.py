@@ -21,7 +21,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray
 
 from qrag_jax.models.decoder.config import DecoderConfig
-from qrag_jax.models.decoder.rotary import inverse_frequencies, rotate_halves, turns_at
+from qrag_jax.models.decoder.rotary import inverse_frequencies, turns_at
+from qrag_jax.models.encoder.text_encoder import rotate_halves
 
 Params = Mapping[str, Any]
 ComputeDtype = Literal["float32", "bfloat16"]

@@ -76,11 +76,3 @@ def turns_at(
     # A loop, because its results are stored: XLA on CPU would compute both anew for every head of every layer.
     cosines, sines = jax.lax.map(lambda of: jnp.where(of, jnp.sin(angles), jnp.cos(angles)), jnp.array([False, True]))
     return cosines * jnp.float32(factor), sines * jnp.float32(factor)
-
-
-def rotate_halves(
-    x: Float[Array, "*rows c"], cos: Float[Array, "*turns pairs"], sin: Float[Array, "*turns pairs"]
-) -> Float[Array, "*rows c"]:
-    """Turns (x_k, x_{k + c/2}) by its angle, in float32: `(a cos - b sin, b cos + a sin)`; the dtype of `x` stays."""
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)

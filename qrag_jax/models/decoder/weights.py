@@ -24,7 +24,7 @@ from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decode
 from qrag_jax.models.decoder.table import decoder_params_from_tensors, decoder_table, tensors_from_decoder_params
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.gguf.file import read_gguf
-from qrag_jax.models.weights.machine import available_bytes, give_back
+from qrag_jax.models.weights.machine import available_bytes, give_back, refuse_beyond
 from qrag_jax.models.weights.packages import sha256_of
 from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.models.weights.tokenizer_faults import check_vocab
@@ -119,14 +119,7 @@ def num_parameters(config: DecoderConfig) -> int:
 def check_memory(config: DecoderConfig, source: str | Path, dtype: Dtype) -> None:
     """Refuses a model whose parameters alone do not fit into this machine's memory, where that is known and used."""
     available = available_bytes() if jax.default_backend() == "cpu" else None
-    number, size = num_parameters(config), jnp.dtype(dtype).itemsize
-    if available is None or number * size <= available:
-        return
-    raise UsageError(
-        f"language model {str(source)!r}: its {number / 1e6:,.0f} million parameters take at least "
-        f"{number * size / 1e9:,.2f} GB as {dtype}, and {available / 1e9:,.2f} GB of memory are "
-        f"available: a model that fits has at most {available // size / 1e6:,.0f} million parameters"
-    )
+    refuse_beyond(available, f"language model {str(source)!r}", num_parameters(config), dtype)
 
 
 def _on_device(params: dict[str, Any]) -> dict[str, Any]:

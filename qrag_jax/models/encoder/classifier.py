@@ -161,7 +161,7 @@ def score_rows(
     types: Int[Array, "n L"],
 ) -> Float[Array, " n"]:
     """The output of the classifier for every row, float32; pure and differentiable in `params`."""
-    hidden = encode_tokens(config, params["encoder"], tokens, lengths, types)
+    hidden = encode_tokens(config, params["encoder"], tokens, lengths, types=types)
     x = pool(hidden, valid_tokens(lengths, tokens.shape[1])[:, None], config.pooling)[:, 0]
     head = params["head"]
     x = x @ head["dense"]["kernel"]

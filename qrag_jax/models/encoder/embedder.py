@@ -93,10 +93,7 @@ class EmbedCounts:
 # Parameters are an argument: as constants they would be copied into every compiled shape.
 _pooled = jax.jit(encode, static_argnums=(0, 4))
 _with_codes = jax.jit(encode_with_codes, static_argnums=(0, 4))
-_hidden = jax.jit(
-    lambda config, params, tokens, lengths, compute: encode_tokens(config, params, tokens, lengths, None, compute),
-    static_argnums=(0, 4),
-)
+_hidden = jax.jit(encode_tokens, static_argnums=(0, 4))
 
 
 class TextEmbedder:
@@ -139,9 +136,13 @@ class TextEmbedder:
         self._tokens_per_block = tokens_per_block
         self._strict = long_texts == "error"
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """Equal for equal vectors (`encoder_fingerprint`); hashed when first asked for."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         own = (self._config, self._params, self._tokenizer.to_json(), self._row, self.prompts, self._compute.dtype)
         return encoder_fingerprint(*own)
 
@@ -335,8 +336,7 @@ def make_embedder(
         tokens_per_block: tokens computed at once; None is `default_tokens_per_block`.
         long_texts: "cut" cuts at the window and counts, "error" refuses such texts with InputError.
         prompts: texts put before questions and documents; None takes those of the encoder.
-        dtype: of matrix products. bfloat16 is about three times as fast on CPUs with AMX or AVX-512 BF16; cosines
-            move by about 1e-4.
+        dtype: of matrix products. bfloat16 is faster on CPUs with AMX or AVX-512 BF16; cosines move by about 1e-4.
 
     Raises:
         UsageError: the window is below 3 or beyond the encoder's positions, a prompt fills it, or `tokens_per_block` is

@@ -107,7 +107,7 @@ def gguf_text_tokenizer(file: GGUFFile) -> TextTokenizer:
     _, end, _ = ends_of_gguf(file.metadata, source)
     if end is None:
         raise InputError("no tokenizer.ggml.eos_token_id, which ends every text; use another model", file=source)
-    token = tokenizer.id_to_token(end)
+    token = str(tokenizer.id_to_token(end))
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {token}", pair=f"$A $B:1 {token}:1", special_tokens=[(token, end)]
     )

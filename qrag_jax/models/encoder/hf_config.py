@@ -140,9 +140,8 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
 def hf_config(config: EncoderConfig, tokenizer: TextTokenizer) -> dict[str, Any]:
     """The `config.json` of an encoder, as transformers writes it; dropout is 0."""
     if config.family in ROTARY:
-        names = ("pad_token_id", "bos_token_id", "eos_token_id")
-        ids = dict(zip(names, (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id), strict=True))
-        return rotary_config(config, ids)
+        ids = {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+        return rotary_config(config, {"pad_token_id": tokenizer.pad_id, **ids})
     values = {
         "architectures": [f"{_CLASSES[config.family]}Model"],
         "model_type": config.family,

@@ -137,7 +137,8 @@ def pooling_config(config: EncoderConfig) -> dict[str, Any]:
         "pooling_mode_mean_tokens": config.pooling == "mean",
         "pooling_mode_max_tokens": False,
         "pooling_mode_mean_sqrt_len_tokens": False,
-        "pooling_mode_lasttoken": config.pooling == "last",
+        # Files of other poolings stay as they were: a run that is resumed compares them.
+        **({"pooling_mode_lasttoken": True} if config.pooling == "last" else {}),
     }
 
 

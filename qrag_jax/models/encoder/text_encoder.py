@@ -472,8 +472,8 @@ def encode_tokens(
     params: Params,
     tokens: Int[Array, "n L"],
     lengths: Int[Array, " n"],
-    types: Int[Array, "n L"] | None = None,
     compute: Compute = FLOAT32,
+    types: Int[Array, "n L"] | None = None,
 ) -> Float[Array, "n L d"]:
     """Vectors of the last layer for every position; those at or beyond `lengths[i]` are meaningless."""
     valid = valid_tokens(lengths, tokens.shape[1])
@@ -495,7 +495,7 @@ def encode(
         lengths: number of valid tokens a row; a row of length 0 becomes the zero vector.
         compute: precision of the layers.
     """
-    return _pooled(config, encode_tokens(config, params, tokens, lengths, None, compute), lengths)
+    return _pooled(config, encode_tokens(config, params, tokens, lengths, compute), lengths)
 
 
 def encode_with_codes(
@@ -514,7 +514,7 @@ def encode_with_codes(
     Args:
         tokens, lengths, compute: as in `encode`; codes at or beyond `lengths[i]` are meaningless.
     """
-    hidden = encode_tokens(config, params, tokens, lengths, None, compute)
+    hidden = encode_tokens(config, params, tokens, lengths, compute)
     largest = jnp.max(jnp.abs(hidden), axis=-1, keepdims=True)
     codes = jnp.round(hidden * (_LARGEST_CODE / jnp.maximum(largest, _SMALLEST_NORM))).astype(jnp.int8)
     return _pooled(config, hidden, lengths), codes

@@ -74,7 +74,7 @@ def find_special_tokens(
             f"{', '.join(_ROBERTA_TOKENS)} are read, others where a tokenizer_config.json names these four",
             file=source,
         )
-    return {role: (token, ids[token]) for role, token in zip(ROLES, tokens, strict=True) if token in ids}
+    return {role: (token, ids[token]) for role, token in zip(ROLES, tokens, strict=True) if token and token in ids}
 
 
 def _usual_cls(tokenizer: Tokenizer, source: str) -> str:

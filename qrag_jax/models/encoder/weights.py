@@ -5,6 +5,7 @@ must be finite. A flipped bit inside the numbers mostly leaves finite ones, and 
 embedded package is pinned (`sources`), and a folder with our manifest is compared with it; other files have no hash.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,11 +34,13 @@ from qrag_jax.models.encoder.table import (
     params_from_tensors,
     tensor_problem,
     tensors_from_params,
+    weight_table,
     without_prefix,
 )
 from qrag_jax.models.encoder.text_encoder import Params
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.gguf.file import read_gguf
+from qrag_jax.models.weights.machine import available_bytes, refuse_beyond
 from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.models.weights.tokenizer_faults import check_vocab
 from qrag_jax.types import InputError, UsageError
@@ -118,6 +121,7 @@ def _load_folder(folder: Path, name: str) -> LoadedEncoder:
         verify_manifest(folder)
     config = read_encoder_config(folder)
     held = FolderTensors(folder)
+    _check_memory(config, len(held), name)
     where = str(held.files[0] if len(held.files) == 1 else folder)
     tensors = without_prefix(config, dict(held), where)
     params = params_from_tensors(config, tensors, where)
@@ -134,10 +138,19 @@ def _load_folder(folder: Path, name: str) -> LoadedEncoder:
     )
 
 
+def _check_memory(config: EncoderConfig, num_tensors: int, name: str) -> None:
+    """Refuses an encoder that is larger than this machine's memory, before a tensor is read."""
+    if config.num_layers > num_tensors or jax.default_backend() != "cpu":  # the first is refused as damaged
+        return
+    number = sum(math.prod(row.shape) for row in weight_table(config))
+    refuse_beyond(available_bytes(), f"encoder {name!r}", number, "float32")
+
+
 def _load_gguf(path: Path) -> LoadedEncoder:
     """The encoder of a GGUF file, with parameters on the host."""
     file = read_gguf(path)
     config = gguf_encoder_config(file)
+    _check_memory(config, len(file.tensors), str(path))
     tensors = without_prefix(config, gguf_tensors(file, config), str(path))
     tokenizer = gguf_text_tokenizer(file)
     check_vocab(tokenizer.vocab_size, config.vocab_size, path)

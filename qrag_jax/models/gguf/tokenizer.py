@@ -89,7 +89,7 @@ def word_pieces_from_gguf(metadata: Mapping[str, Any], source: str) -> tuple[Tok
     vocab = {token: number for number, token in enumerate(words)}
     if len(vocab) != len(words):
         raise InputError(f"{_KEY}tokens names {len(words) - len(vocab)} tokens twice", file=source)
-    keys = {"pad_token": "padding", "unk_token": "unknown", "sep_token": "seperator"}  # so it is spelled there
+    keys = {"pad_token": "padding", "unk_token": "unknown", "sep_token": "seperator"}  # codespell:ignore
     ids = {role: _id(metadata, key, len(tokens), source) for role, key in keys.items()}
     ids["cls_token"] = _id(metadata, "cls", len(tokens), source)
     ids["cls_token"] = _id(metadata, "bos", len(tokens), source) if ids["cls_token"] is None else ids["cls_token"]

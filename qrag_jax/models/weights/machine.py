@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from qrag_jax.types import UsageError
+
 _ROOT = Path("/")
 # Files of a control group: its limit, what it holds, and by which name its part that can be dropped is told.
 _GROUPS = {
@@ -26,6 +28,27 @@ def available_bytes(root: Path = _ROOT) -> int | None:
     if found is None:
         return None
     return max(0, min([int(found[1]) * 1024, *_left_in_groups(root)]))
+
+
+def refuse_beyond(available: int | None, what: str, num_parameters: int, dtype: str) -> None:
+    """Refuses a model whose parameters alone do not fit into memory.
+
+    Args:
+        available: bytes; None is unknown, and everything fits.
+        what: the model, for the message.
+        dtype: of the parameters.
+
+    Raises:
+        UsageError: they do not fit.
+    """
+    size = 2 if dtype == "bfloat16" else 4
+    if available is None or num_parameters * size <= available:
+        return
+    raise UsageError(
+        f"{what}: its {num_parameters / 1e6:,.0f} million parameters take at least "
+        f"{num_parameters * size / 1e9:,.2f} GB as {dtype}, and {available / 1e9:,.2f} GB of memory are "
+        f"available: a model that fits has at most {available // size / 1e6:,.0f} million parameters"
+    )
 
 
 def multiplies_bfloat16(root: Path = _ROOT) -> bool:

@@ -112,6 +112,7 @@ def fit_reranker(
     params: Any = add_lora(start.params["encoder"], config.lora_rank, key) if config.lora_rank else start.params
     frozen = start.params["encoder"] if config.lora_rank else None
     params = {"lora": params, "head": start.params["head"]} if config.lora_rank else params
+    params = jax.tree.map(jnp.array, params)  # an update takes the buffers of its state
 
     def whole(params: Any, frozen: Any) -> Any:
         if not config.lora_rank:
@@ -202,7 +203,8 @@ def first_places(
 
 def add_lora(encoder: Mapping[str, Any], rank: int, key: Array) -> dict[str, Any]:
     """Low-rank leaves for the kernels of all layers: A normal with variance 1 / inputs, B zero."""
-    kernels = {path: leaf for path, leaf in flatten_dict(dict(encoder)).items() if path[-1] == "kernel"}
+    flat: Any = flatten_dict(dict(encoder))
+    kernels = {path: leaf for path, leaf in flat.items() if path[-1] == "kernel"}
     leaves: dict[tuple[str, ...], Array] = {}
     for own, (path, kernel) in zip(jax.random.split(key, len(kernels)), kernels.items(), strict=True):
         inputs, outputs = kernel.shape
@@ -213,7 +215,8 @@ def add_lora(encoder: Mapping[str, Any], rank: int, key: Array) -> dict[str, Any
 
 def merge_lora(encoder: Mapping[str, Any], lora: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters with their low-rank changes: W + A B."""
-    flat, changes = flatten_dict(dict(encoder)), flatten_dict(dict(lora))
+    flat: Any = flatten_dict(dict(encoder))
+    changes: Any = flatten_dict(dict(lora))
     for path in [path for path in changes if path[-1] == "lora_a"]:
         kernel = (*path[:-1], "kernel")
         flat[kernel] = flat[kernel] + changes[path] @ changes[*path[:-1], "lora_b"]

@@ -7,7 +7,8 @@ from support.decoders import SCALINGS, decoder_config
 from support.networks import np_jit
 
 from qrag_jax.models.decoder.config import RopeScaling
-from qrag_jax.models.decoder.rotary import inverse_frequencies, rotate_halves, turns_at
+from qrag_jax.models.decoder.rotary import inverse_frequencies, turns_at
+from qrag_jax.models.encoder.text_encoder import rotate_halves
 from qrag_jax.types import InputError
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")

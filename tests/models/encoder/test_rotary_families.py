@@ -284,3 +284,18 @@ def test_fingerprints_of_older_encoders_stay():
     assert found.startswith("65a9b61a8ba8ae7a")  # as version 0.1 wrote it into indexes
     changed = [replace(config, dim=3), replace(config, family="roberta")]
     assert found not in [encoder_fingerprint(each, params, "{}", 256) for each in changed]
+
+
+def test_an_encoder_beyond_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    from qrag_jax.models.encoder import weights
+
+    loaded = random_encoder("qwen3", TEXTS)
+    save_encoder(tmp_path, loaded.config, loaded.params, loaded.tokenizer)
+    number = sum(leaf.size for leaf in jax.tree.leaves(loaded.params))
+    monkeypatch.setattr(weights, "available_bytes", lambda: 4 * number - 1)
+    with pytest.raises(
+        UsageError, match=r"its 0 million parameters take at least .* GB as float32, and .* are available"
+    ):
+        load_encoder(tmp_path)
+    monkeypatch.setattr(weights, "available_bytes", lambda: 4 * number)
+    assert load_encoder(tmp_path).config == loaded.config
