@@ -1,6 +1,6 @@
 """Rows of token vectors in the catalogue of an index that keeps them. The first such document makes their table.
 
-    tokens    number: row of the document; node: number of the chunk in it; text: hash of the embedded text (`text_key`);
+    tokens    number: row of the document; node: number of the chunk in it; text: hash of the embedded text, `text_key`;
               codes: int8, one row for each token (`models/encoder/text_encoder.py:encode_with_codes`)
 
 Rows are written and removed in the transaction of their document. A search looks them up by text, because equal texts
