@@ -12,11 +12,13 @@ from support.networks import np_jit
 from support.tiers import examples
 
 import qrag_jax.models.encoder.embedder as embedder_module
+from qrag_jax.models.encoder.config import Prompts
 from qrag_jax.models.encoder.embedder import EmbedCounts, make_embedder, plan_blocks
 from qrag_jax.models.encoder.text_encoder import EncoderConfig, encode, encode_tokens, init_encoder
 from qrag_jax.models.encoder.tokenizer import train_word_level
 from qrag_jax.models.encoder.weights import LoadedEncoder
 from qrag_jax.types import InputError, UsageError
+from qrag_jax.unit_rows import unit_rows
 
 WORDS = "mary john went took the milk to kitchen hall garden".split()
 
@@ -121,6 +123,32 @@ def test_token_vectors_of_a_long_text_come_window_by_window(loaded):
 def test_token_vectors_of_an_empty_text(embed):
     vectors, offsets = embed.tokens("")
     assert vectors.shape == (0, 8) and offsets.shape == (0, 2)
+
+
+def test_vectors_and_tokens_come_from_one_pass(loaded, embed):
+    texts = random_texts([6, 0, 3, 11])
+    vectors, codes = embed.with_tokens(texts)
+    np.testing.assert_allclose(vectors, embed(texts), atol=1e-6)
+    assert [code.shape for code in codes] == [(6, 8), (0, 8), (3, 8), (11, 8)] and embed.token_dim == 8
+    for text, code in zip(texts, codes, strict=True):
+        exact, _ = embed.tokens(text)
+        assert code.dtype == np.int8 and np.abs(code).max(initial=127) == 127
+        np.testing.assert_allclose(embed.question_tokens(text), unit_rows(exact), atol=1e-6)
+        # s = 127 / max |x|: |code - s x| <= sqrt(d) / 2, and |u / |u| - v / |v|| <= 2 |u - v| / |v|.
+        scale = 127 / np.abs(exact).max(axis=1, keepdims=True, initial=1e-9)
+        bound = np.sqrt(8) / np.linalg.norm(scale * exact, axis=1)
+        lost = np.linalg.norm(unit_rows(code.astype(np.float32)) - unit_rows(exact), axis=1)
+        assert (lost <= bound).all() and (bound <= np.sqrt(8) / 127 + 1e-6).all()
+
+
+def test_tokens_beyond_the_window_and_of_prompts_are_left_out(loaded):
+    prompts = Prompts("mary went ", "the hall: ")
+    embed = make_embedder(replace(loaded, prompts=prompts), window=12, tokens_per_block=64)
+    (text,) = random_texts([20])
+    _, (codes,) = embed.with_tokens([text])
+    assert len(codes) == 12 - embed.num_added and len(embed.question_tokens("john took milk")) == 3
+    plain = make_embedder(loaded, window=12, tokens_per_block=64)
+    assert len(plain.with_tokens([text])[1][0]) == 10
 
 
 def test_count_tokens(embed):
