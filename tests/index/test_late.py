@@ -22,6 +22,7 @@ from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.shards import build_shard, merge_shards
 from qrag_jax.index.update import Plan
 from qrag_jax.types import Document, InputError, UsageError
+from qrag_jax.unit_rows import unit_rows
 
 LATE = replace(SETTINGS, late=True)
 DIM = 4
@@ -34,6 +35,9 @@ class TokenEncoder(HashEncoder):
 
     def with_tokens(self, texts):
         return self(texts), [self.codes(text) for text in texts]
+
+    def question_tokens(self, text):
+        return unit_rows(self.codes(text).astype(np.float32))
 
     @staticmethod
     def codes(text):

@@ -60,7 +60,7 @@ def test_a_passage_with_the_tokens_of_the_question_scores_one():
 class Letters:
     """A token a letter; satisfies `types.ReadsTokens`, and remembers what it has read."""
 
-    counts = TextCounts()
+    counts, token_dim = TextCounts(), 26
 
     def __init__(self):
         self.read = []
