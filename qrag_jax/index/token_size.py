@@ -45,4 +45,7 @@ def check_room(folder: Path, files: Sequence[DocumentFile], dim: int, says: Call
 
 
 def _size(number: int) -> str:
-    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.1f} MB"
+    for name, unit in (("GB", 1e9), ("MB", 1e6)):
+        if number >= unit:
+            return f"{number / unit:,.1f} {name}"
+    return f"{number / 1e3:,.1f} kB"

@@ -13,6 +13,7 @@ from support.indices import SETTINGS, HashEncoder, chunk_lines, count_words, log
 from qrag_jax import open_index
 from qrag_jax.documents.read import find_files
 from qrag_jax.index.build import index_settings
+from qrag_jax.index.folder import is_index
 from qrag_jax.index.info import index_info
 from qrag_jax.index.load import load_index, stored_tokens
 from qrag_jax.index.options import SearchOptions
@@ -155,16 +156,16 @@ def test_the_size_is_said_and_too_small_a_disk_refused_before_anything_is_read(n
     said = []
     write_notes(notes, d="word " * 4000)  # 20,000 bytes are about 5,000 tokens
     build(notes, says=said.append)
-    assert len(said) == 1 and said[0].startswith("token vectors take about 0.0 MB for 4 files of text; the disk has ")
+    assert len(said) == 1 and said[0].startswith("token vectors take about 20.1 kB for 4 files of text; the disk has ")
     build(notes, says=said.append)
     assert len(said) == 1  # nothing new
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("qrag_jax.index.token_size.shutil.disk_usage", lambda folder: usage)
     with pytest.raises(
-        InputError, match=r"token vectors take about 0\.0 MB .* and the disk has 0\.0 MB left: make room"
+        InputError, match=r"token vectors take about 20\.1 kB .* and the disk has 1\.0 kB left: make room"
     ):
         update("j", notes, make=partial(load_token_maker, "log"), settings=LATE)
-    assert log_lines("log") == []
+    assert log_lines("log") == [] and not is_index("j")
 
 
 def test_runs_and_words_have_no_token_vectors(tmp_path):
