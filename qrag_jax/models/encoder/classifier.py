@@ -36,7 +36,7 @@ from qrag_jax.models.encoder.table import (
 )
 from qrag_jax.models.encoder.text_encoder import Params, encode_tokens, pool, valid_tokens
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.models.encoder.weights import LoadedEncoder, tokenizer_config
+from qrag_jax.models.encoder.weights import LoadedEncoder, refuse_projection, tokenizer_config
 from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.models.weights.tokenizer_faults import check_vocab
 from qrag_jax.types import InputError, UsageError
@@ -186,6 +186,7 @@ def new_classifier(loaded: LoadedEncoder, key: PRNGKeyArray) -> Classifier:
         UsageError: heads of the family are not read.
     """
     config = replace(loaded.config, pooling="cls", normalize=False, dim=0)
+    refuse_projection(config, "of a reranker", "training")
     if config.family not in _HEADS:
         raise UsageError(f"a reranker of family {config.family} is not read; choose one of {', '.join(_HEADS)}")
     rows = head_table(config)

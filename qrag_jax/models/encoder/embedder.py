@@ -120,7 +120,7 @@ class TextEmbedder:
     ) -> None:
         """Use `make_embedder`, which checks its arguments."""
         config = loaded.config
-        self.dim, self.token_dim = config.output_size, config.hidden_size
+        self.dim, self.token_dim = config.output_size, config.token_size
         added = {name: added_tokens(loaded.tokenizer, text) for name, text in asdict(prompts).items()}
         self.num_added = added["document"]
         self.window = window - added["document"] + _NUM_SPECIAL
@@ -237,7 +237,7 @@ class TextEmbedder:
         (prompt,) = self._tokenizer.ids([self.prompts.document])
         step = self._row - self._tokenizer.num_special - len(prompt)
         windows = [np.concatenate([prompt, ids[start : start + step]]) for start in range(0, len(ids), step)]
-        vectors = np.zeros((len(ids), self._config.hidden_size), np.float32)
+        vectors = np.zeros((len(ids), self.token_dim), np.float32)
         if windows:
             table = self._tokenizer.table(windows, self._row)
             self.counts = self.counts.plus(table)

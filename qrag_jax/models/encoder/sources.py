@@ -30,7 +30,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = (
     "config.json", "model.safetensors", "model-*.safetensors", "model.safetensors.index.json", "tokenizer.json",
     "tokenizer_config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
-    "*_Pooling/config.json",
+    "*_Pooling/config.json", "*_Dense/config.json", "*_Dense/model.safetensors", "artifact.metadata",
 )  # fmt: skip
 
 

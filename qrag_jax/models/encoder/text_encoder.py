@@ -300,7 +300,10 @@ def _attend(query: Array, key: Array, value: Array, mask: Array, bias: Array | N
 
 
 class Encoder(nn.Module):
-    """An encoder without its pooler head: tokens -> vectors of the last layer. Deterministic, no dropout."""
+    """An encoder without its pooler head: tokens -> vectors of the last layer, mapped to another size for ColBERT.
+
+    Deterministic, no dropout.
+    """
 
     config: EncoderConfig
     compute: Compute = FLOAT32
@@ -319,6 +322,8 @@ class Encoder(nn.Module):
             self.embeddings_norm = _norm(config, dtype)
         if config.norms_first:
             self.final_norm = _norm(config, dtype)
+        if config.projection:
+            self.projection = nn.Dense(config.projection, use_bias=False, dtype=dtype)
         layer = nn.remat(EncoderLayer) if self.compute.remat else EncoderLayer
         self.layer = [layer(config, self.compute, kind) for kind in config.kinds]
 
@@ -389,7 +394,8 @@ class Encoder(nn.Module):
                 hidden = layer(hidden, *given)
             else:
                 hidden = _apply_layer(config, self.compute, kind, layer.variables["params"], hidden, *given)
-        return self.final_norm(hidden) if config.norms_first else hidden
+        hidden = self.final_norm(hidden) if config.norms_first else hidden
+        return self.projection(hidden) if config.projection else hidden
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
