@@ -2,8 +2,8 @@
 
     python -m benchmarks.search.token_vectors FOLDER [--num_chunks 50000] [--num_questions 30]    # prints a page
 
-Size and loss: MiniLM on the documents of this clone (docs/), asked with the titles of their sections. The same search is
-scored with the int8 codes that an index stores and with the float32 vectors that they were rounded from.
+Size and loss: MiniLM on the documents of this clone (docs/), asked with the titles of their sections. The same search
+is scored with the int8 codes that an index stores and with the float32 vectors that they were rounded from.
 
 Time: an index of drawn words and vectors in FOLDER, which needs 80 kB a chunk and is removed afterwards. Questions of
 three words, one after the other in one process: `hybrid`, with token vectors that are stored, and with those computed.
@@ -13,7 +13,7 @@ import shutil
 import statistics
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,8 +90,9 @@ def times(folder: Path, num_chunks: int, questions: Sequence[str]) -> list[str]:
             assert told.late is not None and told.late.num_tokens < 50  # only the question was read
             scorer = LateScorer(minilm())
             best = index.find(questions[0], SearchOptions(LATE_PASSAGES)).hits
-            read = lambda question: scorer(question, [hit.text for hit in best])
-            rows.append([f"token vectors of {LATE_PASSAGES} passages, computed", *asked(read, questions[:6])])
+            texts = [hit.text for hit in best]
+            computed = asked(lambda question: scorer(question, texts), questions[:6])
+            rows.append([f"token vectors of {LATE_PASSAGES} passages, computed", *computed])
         size = (index_folder / "catalogue.sqlite").stat().st_size
     finally:
         shutil.rmtree(index_folder)
@@ -99,7 +100,7 @@ def times(folder: Path, num_chunks: int, questions: Sequence[str]) -> list[str]:
     return grid([head, "ms, median", "ms, 90%", "CPU ms, median"], rows)
 
 
-def asked(ask, questions: Sequence[str]) -> list[str]:
+def asked(ask: Callable[[str], object], questions: Sequence[str]) -> list[str]:
     """Median and 90% of wall, median of CPU, in ms; two questions warm up."""
     wall, cpu = [], []
     for question in questions:
