@@ -367,7 +367,7 @@ class Encoder(nn.Module):
             total = total + self.type_embeddings(jnp.zeros_like(tokens) if types is None else types)
         return total.astype(self.compute.dtype) if config.family == "qwen3" else self.embeddings_norm(total)
 
-    def contextualise(self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"]) -> Float[Array, "n L d"]:
+    def contextualise(self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"]) -> Float[Array, "n L out"]:
         """All transformer layers on embedded tokens; they share one table of relative biases, where there is one.
 
         Rotary positions are places in the rows of `hidden`: only differences of places count, so a text may begin
@@ -563,7 +563,7 @@ def encode_in_blocks(
 
 def _pooled_members(
     config: EncoderConfig, compute: Compute, params: Params, hidden: Float[Array, "n P d"], members: Int[Array, "n P"]
-) -> Float[Array, "n m d"]:
+) -> Float[Array, "n m out"]:
     """Layers and pooling of packed rows; m is the most members of one."""
     together = (members[:, :, None] == members[:, None, :]) & (members >= 0)[:, None, :]
     mixed: Any = Encoder(config, compute).apply({"params": params}, hidden, together, method="contextualise")
