@@ -19,8 +19,8 @@ SHARED = """\
 run RUN                 run folder of `qrag demo` or `qrag train`
 texts PATHS... QUESTION ...  files, folders or one index, then the question
 --retriever R           hybrid, dense, bm25, or the run folder of a trained retriever (default: hybrid)
---questions FILE        read questions from FILE instead of QUESTION, one on each line: text, or {"question": ...,
-                        "id": ...}; - reads standard input
+--questions FILE        read questions from FILE, one on each line: text, or {"question": ..., "id": ...}; - is standard
+                        input
 --levels MIN:MAX        for an index with levels: search only these, for example section:paragraph, section or 512:128
 --strategy              how to cut files, as in `qrag chunk` (default: recursive; not with a run)
 . --smooth X = 0        for --levels and --planner: share of the part around a part in its score, below 1

@@ -65,6 +65,9 @@ with --sizes the levels are spans of N tokens (docs/how_to/levels.md). `qrag ask
 section:paragraph` searches some of them. --points, --sizes and --parents imply --strategy levels, unless you
 name another strategy.
 
+--late stores the vectors of all tokens of the chunks (docs/how_to/keep_an_index.md): 77 kB for a chunk of 200 tokens
+with MiniLM. Their size is said before, and a disk without room is refused.
+
 --parents says how a section is scored. best_child: by its best leaf, without a vector of its own. The others make a
 vector: mean of its children; windows of its text, read in windows; direct of as much text as the encoder reads;
 compressor by a network that reads its children (--compressor).
@@ -90,8 +93,7 @@ _FLAGS = f"""\
 action ACTION         what to do, as above
 index INDEX           folder of the index
 paths [PATHS ...]     files or folders
---retriever RUN       cut and embed as this run does; the index then works with this run and all runs with the same
-                      encoder (default: none)
+--retriever RUN       cut and embed as this run does, for it and all runs with the same encoder (default: none)
 --model M             encoder: minilm, a folder, a .gguf file, a hub id, or multilingual for about 100 languages
                       (default: minilm; not with a run)
 . --query_prompt --document_prompt --dim --dtype
@@ -103,7 +105,7 @@ paths [PATHS ...]     files or folders
 --notes               build, add: who writes the notes; another choice writes all notes again (default: as in the index;
                       mentions for a new one, or none with a run or levels)
 . --store             build, add: what searches the vectors (default: as in the index; memory for a new one)
---late                build: store the vectors of all tokens too, about 77 kB a chunk, for `qrag find --late`
+--late                build: store token vectors, for `qrag find --late`
 --workers I           processes that read and embed (default: none)
 . --num_shards N      build: number of shards
 . --shard I           build: the shard to build, from 0

@@ -189,7 +189,7 @@ class Index:
         self.check(question, options)
         method = self._method(options)
         before, _ = method.spent()
-        view, again = self._view(options, method), self._rerankers_of(options)
+        view, again = self._view(options, method), self._rerankers_of(question, options)
         seconds, self._seconds = self._seconds, {}
         with timed("search", seconds):
             planner = view.planner(options.levels)
@@ -244,7 +244,7 @@ class Index:
         search = self._defaults(search if retriever is None else replace(search, retriever=retriever))
         self.check(question, replace(options, search=search))
         generator, method, template = self._generator(llm), self._method(search), load_prompt(PROMPT, options.prompts)
-        before, view, again = method.spent(), self._view(search, method), self._rerankers_of(search)
+        before, view, again = method.spent(), self._view(search, method), self._rerankers_of(question, search)
         spent, self._seconds = self._seconds, {}
         planner = view.planner(search.levels, generator, options.prompts)
         told: list[_Told] = []
@@ -387,13 +387,13 @@ class Index:
             self._views[key] = view
         return self._views[key]
 
-    def _rerankers_of(self, options: SearchOptions) -> tuple[LateScorer | None, Reranker | None]:
-        """What orders the best passages anew."""
-        late = None
-        if options.late:
-            assert self._encoder is not None  # check_options refuses searches without it
+    def _rerankers_of(self, question: str, options: SearchOptions) -> tuple[LateScorer | None, Reranker | None]:
+        """What orders the best passages anew. Tokens of a question that the encoder does not know say nothing."""
+        late, encoder = None, self._encoder
+        # check_options refuses searches without an encoder
+        if options.late and encoder is not None and not are_unknown(encoder, [question])[0]:
             keeps = isinstance(self._source, StoredSource) and self.settings.late
-            late = LateScorer(self._encoder, stored_tokens(self.name, self._encoder.token_dim) if keeps else None)
+            late = LateScorer(encoder, stored_tokens(self.name, encoder.token_dim) if keeps else None)
         return late, self._reranker(options)
 
     def _reranker(self, options: SearchOptions) -> Reranker | None:

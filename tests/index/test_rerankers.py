@@ -79,6 +79,20 @@ def test_search_and_ask_take_a_reranker():
         assert answer.reranked.scores == {0: 0, 1: 1, 2: 2, 3: 3} and "rerank" in answer.cost.seconds
 
 
+def test_token_vectors_order_before_a_reranker():
+    with open_index(DOCUMENTS) as index:
+        plain, late = index.find(QUESTION), index.find(QUESTION, SearchOptions(late=True))
+        both = index.find(QUESTION, SearchOptions(late=True, rerank=RerankOptions(Longest(), weight=0.0)))
+        assert late.late.scores.keys() == both.late.scores.keys() == {hit.node for hit in plain.hits}
+        assert late.late.weight == 4 and late.cost.embedder_tokens == both.cost.embedder_tokens > len(DOCUMENTS) * 8
+        scores = {hit.node: hit.score + 4 * late.late.scores[hit.node] for hit in plain.hits}
+        assert [hit.score for hit in late.hits] == pytest.approx(sorted(scores.values(), reverse=True), abs=1e-6)
+        assert [hit.node for hit in both.hits] == [hit.node for hit in late.hits] and both.reranked.scores[3] == 3
+        assert {"search", "late", "rerank"} <= both.cost.seconds.keys()
+        answer = index.ask(QUESTION, options=AskOptions(SearchOptions(late=True)))
+        assert answer.context.passages[0].document_id == "0" and "late" in answer.cost.seconds
+
+
 def test_a_run_is_not_reranked(tmp_path):
     with (
         open_index(DOCUMENTS) as index,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from qrag_jax.index.index import open_index
+from qrag_jax.index.options import SearchOptions
 from qrag_jax.models.encoder.sources import load_tokenizer
 from qrag_jax.search.corpus import Corpus, embed_corpus
 from qrag_jax.search.hybrid import rank_dense, rank_hybrid
@@ -86,5 +87,7 @@ def test_it_is_said_once_with_a_remedy(corpus):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         index.search("სად არის გასაღები?", 2)
+        late = index.find("სად არის გასაღები?", SearchOptions(late=True))
+        assert late.late is None and late.hits[0].place.document == "g.txt"  # vectors of its tokens are noise
     with pytest.warns(InputWarning, match="2 of 2 passages: their vectors say little.*retriever.*hybrid"):
         index.search("Who has the key?", 1, retriever="dense")
