@@ -8,7 +8,7 @@
 COLLECTIONS holds a folder a collection (`questions/collections.json`: repository, commit, folders, patterns). OUT gets
 one file a collection and method. `rank` writes, for every question, the best 20 files with the score of their best
 passage, which of them answer, and which of the best 20 passages hold a proof. `rerank` writes the scores that a
-reranker gives to the best passage of each of hybrid's 20 files; 5 and 10 files are cut from these.
+reranker gives to the best passage of each of hybrid's best `--files`; 5 and 10 files are cut from these.
 
 The questions were written from the documents and committed before anything was searched; a second reader looked for
 other files that answer. Any file with a proof is right. Weights are chosen on the six older collections (108
@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from benchmarks.common import arguments, grid
+from benchmarks.search.own_documents import SUFFIXES, Question, read_questions
 from qrag_jax.documents.read import read_files
 from qrag_jax.files.reading import read_with
 from qrag_jax.index.corpus_folder import load_corpus, save_corpus
@@ -45,19 +45,9 @@ from qrag_jax.types import Document
 QUESTIONS = Path(__file__).parent / "questions"
 OLDER = ("fastapi", "handbook", "prometheus", "redis", "madetech", "nips")  # what methods are chosen on
 FRESH = ("cargo", "synapse", "obsidian", "sourcegraph", "veterans", "contao", "amt24", "laws", "tidb", "betagouv")
-SUFFIXES = (".md", ".txt")
 NUM_FILES, NUM_PASSAGES = 20, 20
 BASE = "hybrid"
 GRID = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, np.inf)  # weights beside hybrid; inf is the reranker alone
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked, and the places that prove an answer: file, first and last character."""
-
-    text: str
-    files: frozenset[str]
-    proofs: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -67,22 +57,6 @@ class Places:
     files: np.ndarray
     passages: np.ndarray
     ndcg: np.ndarray
-
-
-def read_questions(name: str, folder: Path) -> list[Question]:
-    """The questions of a collection; refused where a proof is not the text that it was written from."""
-    questions = []
-    for number, line in enumerate((QUESTIONS / f"{name}.jsonl").read_text("utf-8").splitlines(), 1):
-        row = json.loads(line)
-        proofs = []
-        for quote in row.get("quotes") or [row["quote"]]:
-            text = (folder / quote["file"]).read_bytes().decode("utf-8")[quote["start"] : quote["end"]]
-            if sha256(text.encode("utf-8")).hexdigest() != quote["sha256"]:
-                raise SystemExit(f"{name}:{number}: {quote['file']} is not the version of collections.json")
-            proofs.append((quote["file"], quote["start"], quote["end"]))
-        files = frozenset(row.get("files") or [file for file, _, _ in proofs])
-        questions.append(Question(row["question"], files, tuple(proofs)))
-    return questions
 
 
 def read_collection(name: str, folder: Path) -> list[Document]:
@@ -148,7 +122,7 @@ def rank(args: argparse.Namespace) -> None:
     label = args.label or (args.retriever if args.model == "minilm" else f"{args.retriever}-{Path(args.model).stem}")
     for name in args.names:
         folder = args.collections / name
-        questions = read_questions(name, folder)
+        questions = read_questions(QUESTIONS / f"{name}.jsonl", folder)
         ranker, corpus = make_ranker(args, name, args.retriever, args.model)
         ranker(questions[0].text)  # compiles
         start = time.process_time()
@@ -168,11 +142,11 @@ def rerank(args: argparse.Namespace) -> None:
         if (args.out / label / f"{name}.json").exists():
             continue
         folder = args.collections / name
-        questions = read_questions(name, folder)
+        questions = read_questions(QUESTIONS / f"{name}.jsonl", folder)
         ranker, corpus = make_ranker(args, name)
         scores, spent, tokens = [], [], []
         for question in questions:
-            files = ranked_files(corpus, ranker(question.text), folder)
+            files = ranked_files(corpus, ranker(question.text), folder)[: args.files]
             texts = [corpus.full_texts[node] for _, node, _ in files]
             before, start = reranker.counts.num_tokens, time.process_time()
             scores.append([round(float(score), 5) for score in reranker(question.text, texts)])
@@ -223,6 +197,11 @@ def reranked_places(
     return Places(np.array(files), np.array(passages), np.array(ndcg))
 
 
+def cuts(scores: Sequence[Sequence[float]]) -> list[int]:
+    """Of 5, 10 and 20 files, those that were scored."""
+    return [num_files for num_files in (5, 10, 20) if num_files <= max(map(len, scores))]
+
+
 def first_place(flags: Sequence[int]) -> int:
     return next((place for place, flag in enumerate(flags, 1) if flag), 0)
 
@@ -266,7 +245,7 @@ def weights(args: argparse.Namespace) -> None:
             continue
         scores = collected(args.out, folder.name, OLDER, "scores")
         cells = []
-        for num_files in (5, 10, 20):
+        for num_files in cuts(scores):
             for weight in GRID:
                 found = reranked_places(rows, scores, num_files, weight)
                 shown = "alone" if np.isinf(weight) else f"{weight:g}"
@@ -290,9 +269,9 @@ def table(args: argparse.Namespace) -> None:
             found.append((label, places_of(collected(args.out, label, FRESH, "questions")), cpu_ms(args.out, label)))
             continue
         scores = collected(args.out, label, FRESH, "scores")
-        for num_files in (5, 10, 20):
+        for num_files in cuts(scores):
             places = reranked_places(rows, scores, num_files, chosen.get(label, np.inf))
-            spent = cpu_ms(args.out, label) * num_files / NUM_FILES
+            spent = cpu_ms(args.out, label) * num_files / max(map(len, scores))
             found.append((f"{label}, {num_files} files", places, spent))
     tests = {
         most: [sign_test(within(places.files, most), within(base.files, most)) for _, places, _ in found]
@@ -326,6 +305,7 @@ def main() -> None:
     parser.add_argument("--names", type=lambda text: text.split(","), default=[*OLDER, *FRESH])
     parser.add_argument("--model", default="minilm", help="encoder, or reranker as `qrag find --rerank` takes it")
     parser.add_argument("--retriever", default=BASE, help="hybrid, dense or bm25")
+    parser.add_argument("--files", type=int, default=NUM_FILES, help="candidates of `rerank`")
     parser.add_argument("--label", help="name of the results")
     parser.add_argument("--weights", nargs="*", default=[], metavar="LABEL=W", help="of rerankers, for the table")
     args = parser.parse_args()

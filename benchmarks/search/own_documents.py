@@ -61,10 +61,11 @@ Rank = Callable[[str], Sequence[str]]  # question -> files, best first
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, and the files that answer it."""
+    """A text, the files that answer it, and the places of the proofs: file, first and last character."""
 
     text: str
     files: tuple[str, ...]
+    proofs: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -87,16 +88,19 @@ def read_questions(path: Path, folder: Path) -> list[Question]:
     questions = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         row = json.loads(line)
-        quote = row["quote"]
-        missing = [file for file in row["files"] if not (folder / file).is_file()]
+        quotes = row.get("quotes") or [row["quote"]]
+        files = tuple(row.get("files") or dict.fromkeys(quote["file"] for quote in quotes))
+        missing = [file for file in files if not (folder / file).is_file()]
         if missing:
             raise SystemExit(
                 f"{path}:{number}: {folder} has no {missing[0]}; collections.json says where it comes from"
             )
-        text = (folder / quote["file"]).read_bytes().decode("utf-8")[quote["start"] : quote["end"]]
-        if quote["file"] not in row["files"] or sha256(text.encode("utf-8")).hexdigest() != quote["sha256"]:
-            raise SystemExit(f"{path}:{number}: {quote['file']} is not the version of collections.json")
-        questions.append(Question(row["question"], tuple(row["files"])))
+        for quote in quotes:
+            text = (folder / quote["file"]).read_bytes().decode("utf-8")[quote["start"] : quote["end"]]
+            if quote["file"] not in files or sha256(text.encode("utf-8")).hexdigest() != quote["sha256"]:
+                raise SystemExit(f"{path}:{number}: {quote['file']} is not the version of collections.json")
+        proofs = tuple((quote["file"], quote["start"], quote["end"]) for quote in quotes)
+        questions.append(Question(row["question"], files, proofs))
     return questions
 
 

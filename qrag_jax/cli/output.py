@@ -163,7 +163,7 @@ def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, 
 
 
 def reranked_to_json(reranked: Reranked | None) -> dict[str, object]:
-    """What a reranker did; nothing without one."""
+    """Describes the work of a reranker; empty without one."""
     if reranked is None:
         return {}
     told = {"model": reranked.name, "weight": reranked.weight, "num_passages": len(reranked.scores)}

@@ -136,9 +136,8 @@ CrossEncoder. The output says for how many held-out questions the right passage 
 """
 _DETAILS_OF_RERANKER = """\
 --lora_rank N trains low-rank changes of all layers instead of all parameters (LoRA); they are merged into the folder.
-A tenth of the questions, at most 500, is held out. metrics.jsonl has the loss. Two thousand questions take about ten
-minutes on two cores with minilm. A reranker works best on the kind of documents that it was trained on: one trained on
-7,000 questions about other texts made the search of documentation worse.
+A tenth of the questions, or about 500 of many, is held out. metrics.jsonl has the loss. Train on questions about
+documents of the kind that you search.
 """
 _EXAMPLES_OF_RERANKER = """\
 examples:

@@ -46,7 +46,7 @@ def load_reranker(source: str) -> Reranker:
 
 
 def _title(model: str) -> str:
-    """What a decoder is called: its source, where that is, and the name in a GGUF file."""
+    """All names of a decoder: its source, its place on disk, and the name in a GGUF file."""
     path = find_decoder(model)
     inside = "" if path.is_dir() else read_gguf(path).metadata.get("general.name", "")
     return f"{model} {path} {inside}"

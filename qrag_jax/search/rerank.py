@@ -49,7 +49,7 @@ class RerankOptions:
 
 @dataclass(frozen=True)
 class Reranked:
-    """What a reranker did for one question.
+    """The work of a reranker for one question.
 
     Attributes:
         name: of the reranker.

@@ -19,7 +19,7 @@ from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.shards import merge_shards
 from qrag_jax.index.update import Plan, update_index
 from qrag_jax.search.hybrid import make_single_step
-from qrag_jax.types import Document, InputError, UsageError
+from qrag_jax.types import Document, EncoderOptions, InputError, UsageError
 
 NEVER = "nothing may be loaded"
 
@@ -344,6 +344,11 @@ def test_other_settings_and_another_encoder_are_refused(notes):
         UsageError, match="was made with strategy='fixed' max_tokens=20, not with the sentences of a run"
     ):
         update("i", notes, settings=replace(SETTINGS, chunking=None))
+    message = (
+        "was made with the prompts and the size that the encoder's files name, not with query_prompt='query: ' dim=8"
+    )
+    with pytest.raises(UsageError, match=message):
+        update("i", notes, settings=replace(SETTINGS, reads=EncoderOptions("query: ", dim=8)))
     write_notes(notes, a="New words.")
     with pytest.raises(InputError, match=r"index: its vectors were made by the encoder of hashes \(hashes\)"):
         update("i", notes, make=maker("others"))

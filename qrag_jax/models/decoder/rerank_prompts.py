@@ -1,4 +1,4 @@
-"""What a decoder reads to score a passage: the tokens around a passage and a question. Imports no JAX.
+"""The prompt of a reranker: tokens around a passage and a question. Imports no JAX.
 
 Texts of documents and questions never pass through a chat template, and are never read as special tokens.
 """

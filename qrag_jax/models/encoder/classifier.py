@@ -18,6 +18,7 @@ import numpy as np
 from flax.traverse_util import unflatten_dict
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from qrag_jax.chunking.text.spans import readable
 from qrag_jax.files.whole_file import read_json, write_json, write_whole
 from qrag_jax.models.encoder.config import EncoderConfig, Pooling
 from qrag_jax.models.encoder.embedder import BUCKETS, EmbedCounts, default_tokens_per_block, plan_blocks
@@ -264,7 +265,7 @@ class PairScorer:
             InputError: the question leaves no room for a passage.
         """
         own = self._own
-        table, types = own.tokenizer.pairs(question, passages, own.window)
+        table, types = own.tokenizer.pairs(readable(question), [readable(one) for one in passages], own.window)
         self.counts = self.counts.plus(table)
         scores = np.zeros(len(passages))
         done, total = 0, int(table.lengths.sum())

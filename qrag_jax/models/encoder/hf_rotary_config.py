@@ -29,7 +29,7 @@ _NOMIC_NAMES = {
     "intermediate_size": "n_inner", "max_position_embeddings": "n_positions", "layer_norm_eps": "layer_norm_epsilon",
     "hidden_act": "activation_function", "rope_theta": "rotary_emb_base",
 }  # fmt: skip
-# What we compute; another value needs code of its own.
+# The only values that the network computes; another value is refused.
 _FIXED: Mapping[str, Mapping[str, Any]] = {
     "nomic_bert": {
         "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "prenorm": False, "use_rms_norm": False,

@@ -19,6 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray
 
 from qrag_jax.models.encoder.config import ROTARY, EncoderConfig, LayerKind, Pooling
@@ -209,13 +210,12 @@ class EncoderLayer(nn.Module):
 
     def _dense(self, name: str, size: int | None = None) -> nn.Dense:
         config = self.config
-        # Sums are float32 and stay so: XLA on CPU has no fast product of bfloat16 with another result.
         return nn.Dense(
             size or config.intermediate_size,
             use_bias=config.has_biases,
             dtype=self.compute.dtype,
             name=name,
-            dot_general=partial(jax.lax.dot_general, preferred_element_type=jnp.float32),
+            dot_general=partial(jax.lax.dot_general, preferred_element_type=_sums(self.compute.dtype)),
         )
 
     def _norm(self, name: str) -> nn.Module:
@@ -226,6 +226,15 @@ class EncoderLayer(nn.Module):
         size = self.config.head_size
         rows = rows.astype(self.compute.dtype).reshape(*shape[:2], rows.shape[-1] // size, size)
         return jnp.swapaxes(rows, 1, 2)
+
+
+def _sums(dtype: DTypeLike) -> DTypeLike:
+    """The dtype of a product's sums; of bfloat16 on a CPU float32, the only result that XLA computes fast there.
+
+    Elsewhere the products of the gradient would be slow.
+    """
+    is_wide = jnp.dtype(dtype) == jnp.bfloat16 and jax.default_backend() == "cpu"
+    return jnp.float32 if is_wide else dtype
 
 
 def _activate(config: EncoderConfig, x: Array) -> Array:
@@ -295,7 +304,8 @@ def _attend(query: Array, key: Array, value: Array, mask: Array, bias: Array | N
     logits = logits if bias is None else logits + bias
     # A finite constant: where nothing may be attended to weights are uniform, so that the gradient is finite.
     weights = jax.nn.softmax(jnp.where(mask[:, None], logits, _MASKED_LOGIT), axis=-1)
-    mixed = jnp.einsum("nhqk,nhkc->nhqc", weights.astype(value.dtype), value, preferred_element_type=jnp.float32)
+    sums: Any = _sums(value.dtype)
+    mixed = jnp.einsum("nhqk,nhkc->nhqc", weights.astype(value.dtype), value, preferred_element_type=sums)
     return jnp.swapaxes(mixed, 1, 2)
 
 

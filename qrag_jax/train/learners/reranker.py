@@ -93,25 +93,28 @@ def fit_reranker(
     """Trains a classifier on questions with passages.
 
     Args:
-        groups: at least ten; a tenth of the questions is held out.
+        groups: at least ten questions; a tenth of them, or about 500 if that is less, is held out.
         start: a reranker to go on with, or one with a new head.
 
     Raises:
         InputError: too few questions, or numbers that are not finite.
     """
-    if len(groups) < _LEAST:
-        raise InputError(f"{len(groups)} questions with passages; give at least {_LEAST}")
-    part = deal_parts([group.question for group in groups], _HELD_OUT, config.seed)
-    training = [group for group, its in zip(groups, part, strict=True) if its]
-    held_out = [group for group, its in zip(groups, part, strict=True) if not its][:_MAX_HELD_OUT]
+    questions = [group.question for group in groups]
+    if (number := len(set(questions))) < _LEAST:
+        raise InputError(f"{number} questions with passages; give at least {_LEAST}")
+    part = deal_parts(questions, max(_HELD_OUT, -(-len(groups) // _MAX_HELD_OUT)), config.seed)
+    training, held_out = (
+        [group for group, its in zip(groups, part, strict=True) if bool(its) == trains] for trains in (True, False)
+    )
     start = replace(start, window=min(start.window, config.max_tokens))
     steps = -(-len(training) // config.questions)
     num_updates = config.epochs * steps
     sampler = _Sampler(training, start, config)
-    key = jax.random.key(config.seed)
-    params: Any = add_lora(start.params["encoder"], config.lora_rank, key) if config.lora_rank else start.params
-    frozen = start.params["encoder"] if config.lora_rank else None
-    params = {"lora": params, "head": start.params["head"]} if config.lora_rank else params
+    params, frozen = start.params, None
+    if config.lora_rank:
+        frozen = start.params["encoder"]
+        lora = add_lora(frozen, config.lora_rank, jax.random.key(config.seed))
+        params = {"lora": lora, "head": start.params["head"]}
     params = jax.tree.map(jnp.array, params)  # an update takes the buffers of its state
 
     def whole(params: Any, frozen: Any) -> Any:
@@ -148,7 +151,9 @@ class _Sampler:
     def __init__(self, groups: Sequence[PairGroup], start: Classifier, config: RerankerConfig) -> None:
         self._groups, self._start, self._config = groups, start, config
         self._steps = -(-len(groups) // config.questions)
-        tables = [start.tokenizer.pairs(one.question, [one.positive], start.window)[0] for one in groups]
+        tables = (
+            start.tokenizer.pairs(one.question, [one.positive, *one.negatives], start.window)[0] for one in groups
+        )
         self.num_cut = sum(table.num_texts_cut for table in tables)
         # An update is compiled for few widths.
         self._widths = (*[size for size in BUCKETS if 64 <= size < start.window][-3:], start.window)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.encoders import random_encoder, random_params
+from support.encoders import random_encoder
 
 from qrag_jax.models.encoder.classifier import (
     PairScorer,
@@ -58,6 +58,7 @@ def test_neither_order_nor_neighbours_count(classifier):
     np.testing.assert_allclose(together, alone, atol=1e-5)
     np.testing.assert_allclose(score(QUESTION, PASSAGES[::-1]), together[::-1], atol=1e-5)
     assert len(score(QUESTION, [])) == 0
+    np.testing.assert_array_equal(score(QUESTION, ["a \ud800 key"]), score(QUESTION, ["a \ufffd key"]))
 
 
 def test_rows_of_pairs(classifier):
@@ -116,4 +117,3 @@ def test_the_pooler_of_an_encoder_begins_a_head():
     pooler = {"pooler.dense.weight": np.ones((16, 16), np.float32), "pooler.dense.bias": np.zeros(16, np.float32)}
     head = new_classifier(replace(loaded, pooler=pooler), jax.random.key(0)).params["head"]
     np.testing.assert_array_equal(head["dense"]["kernel"], 1)
-    assert random_params(loaded.config)  # the encoder's own stay as they are

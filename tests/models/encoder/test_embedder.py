@@ -155,6 +155,19 @@ def test_count_tokens(embed):
     assert embed.count_tokens("Mary went  home") == 3 and embed.count_tokens("") == 0
 
 
+def test_prompts_stand_before_questions_and_documents(loaded, embed):
+    asks = make_embedder(loaded, window=20, prompts=Prompts("mary took: ", "the garden: "))
+    assert asks.asks_apart and not embed.asks_apart
+    texts = random_texts([3, 1, 12])
+    np.testing.assert_allclose(asks.questions(texts), embed([f"mary took: {text}" for text in texts]), atol=1e-6)
+    np.testing.assert_allclose(asks(texts), embed([f"the garden: {text}" for text in texts]), atol=1e-6)
+    vectors, offsets = asks.tokens(texts[0])  # as the documents are read, but of the text's own tokens
+    together, _ = embed.tokens(f"the garden: {texts[0]}")
+    np.testing.assert_allclose(vectors, together[-3:], atol=1e-5)
+    assert [texts[0][start:end] for start, end in offsets] == texts[0].split()
+    assert asks.fingerprint != embed.fingerprint
+
+
 @examples(100)
 @given(
     lengths=st.lists(st.integers(2, 40), max_size=80),
@@ -206,6 +219,7 @@ def test_default_window(loaded):
         ({"window": 41}, "window 41: choose 3 to 40, the positions of the encoder"),
         ({"window": 2}, "window 2: choose 3 to 40"),
         ({"tokens_per_block": 0}, "tokens_per_block 0: a positive number is needed"),
+        ({"window": 5, "prompts": Prompts(query="mary took the")}, "query_prompt 'mary took the': .*window"),
     ],
 )
 def test_wrong_arguments_are_refused(loaded, arguments, message):

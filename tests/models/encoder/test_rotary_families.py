@@ -224,6 +224,24 @@ def test_models_that_need_other_code_are_refused(tmp_path, family, change, messa
         read_encoder_config(tmp_path)
 
 
+# Names of transformers -> those of llama.cpp.
+LLAMA_CPP = {
+    "bert": {
+        "embeddings.word_embeddings": "token_embd", "embeddings.position_embeddings": "position_embd",
+        "embeddings.token_type_embeddings": "token_types", "embeddings.LayerNorm": "token_embd_norm",
+        "attention.self.query": "attn_q", "attention.self.key": "attn_k", "attention.self.value": "attn_v",
+        "attention.output.dense": "attn_output", "attention.output.LayerNorm": "attn_output_norm",
+        "intermediate.dense": "ffn_up", "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm",
+    },
+    "nomic_bert": {
+        "embeddings.word_embeddings": "token_embd", "embeddings.token_type_embeddings": "token_types",
+        "embeddings.LayerNorm": "token_embd_norm", "attn.Wqkv": "attn_qkv", "self_attn.o_proj": "attn_output",
+        "post_attention_layernorm": "attn_output_norm", "mlp.up_proj": "ffn_up", "mlp.gate_proj": "ffn_gate",
+        "mlp.down_proj": "ffn_down", "post_mlp_layernorm": "layer_output_norm",
+    },
+}  # fmt: skip
+
+
 def gguf_of(path, loaded):
     """A GGUF file of an encoder, as llama.cpp names things."""
     config, tokenizer = loaded.config, json.loads(loaded.tokenizer.to_json())
@@ -239,9 +257,7 @@ def gguf_of(path, loaded):
         "tokenizer.ggml.seperator_token_id": 3, "tokenizer.ggml.cls_token_id": 2, "tokenizer.ggml.padding_token_id": 0,
         "tokenizer.ggml.unknown_token_id": 1,
     }  # fmt: skip
-    from qrag_jax.models.encoder.gguf_encoder import _NAMES
-
-    stems = {ours: theirs for theirs, ours in _NAMES[config.family].items()}
+    stems = LLAMA_CPP[config.family]
     named = {}
     for full, tensor in tensors.items():
         stem, _, kind = full.rpartition(".")

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from support.encoders import unigram
 from support.tensors import CONFIG, SHAPES, shapes_of, tensors_of
 
+from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.sources import PACKAGE_MODULE, PACKAGE_VERSION
 from qrag_jax.models.encoder.table import params_from_tensors
 from qrag_jax.models.encoder.text_encoder import EncoderConfig
@@ -363,6 +364,13 @@ def test_other_embedded_weights_are_refused(folder, tmp_path, monkeypatch, versi
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
     with pytest.raises(error, match=message):
         load_encoder("minilm")
+
+
+@needs_minilm
+def test_bfloat16_moves_cosines_of_minilm_by_less_than_a_thousandth():
+    texts = ["A key opens the door.", "the kitchen", "Wo liegt der Schlüssel? " * 9, "milk"]
+    exact, near = (make_embedder(load_encoder("minilm"), dtype=dtype)(texts) for dtype in ("float32", "bfloat16"))
+    assert 0 < np.abs(near @ near.T - exact @ exact.T).max() < 1e-3
 
 
 @needs_minilm

@@ -62,6 +62,15 @@ def test_a_cut_chunk_keeps_its_separator():
     assert state == [CLS, 10, SEP, 11, 12, SEP]
 
 
+def test_rows_of_an_encoder_without_cls_join_whole():
+    rows = [[10, 11, SEP], [12, SEP], [13, 14, SEP]]
+    tokens, length = assemble_state(
+        jnp.asarray(rows[0]), jnp.int32(3), jnp.asarray([padded(row, 4) for row in rows[1:]]), jnp.asarray([2, 3]),
+        64, SEP, num_opening=0,
+    )  # fmt: skip
+    assert tokens[: int(length)].tolist() == [10, 11, SEP, 12, SEP, 13, 14, SEP]
+
+
 def test_empty_chunks_and_full_rows():
     # [CLS] [SEP] adds its [SEP]; rows without any padding.
     assert assembled([CLS, SEP], [[CLS, SEP], [CLS, SEP]], 2, 2) == [CLS, SEP, SEP, SEP]

@@ -29,8 +29,8 @@ from qrag_jax.types import InputError, UsageError
 PLACES = ["hall", "garden", "kitchen", "tower"]
 THINGS = ["key", "milk", "book", "lamp", "ring", "coat"]
 GROUPS = [
-    PairGroup(f"where is the {thing}", f"the {thing} is in the {place}", (f"the {other} is in the {place}",))
-    for thing in THINGS for place in PLACES for other in THINGS[:2] if other != thing
+    PairGroup(f"{ask} the {thing}", f"the {thing} is in the {place}", (f"the {other} is in the {place}",))
+    for ask in ("where is", "find") for thing in THINGS for place in PLACES for other in THINGS[:2] if other != thing
 ]  # fmt: skip
 TEXTS = [text for group in GROUPS for text in (group.question, group.positive, *group.negatives)]
 
@@ -42,7 +42,8 @@ def small():
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_learns(rank):
-    config = RerankerConfig(epochs=25, learning_rate=3e-3, others=2, lora_rank=rank, max_tokens=32)
+    epochs, rate = (60, 1e-2) if rank else (25, 3e-3)
+    config = RerankerConfig(epochs=epochs, learning_rate=rate, others=2, lora_rank=rank, max_tokens=32)
     start = small()
     fitted = fit_reranker(GROUPS, start, config, Hooks(), lambda *_: None)
     assert fitted.num_groups + len(fitted.first) == len(GROUPS) and fitted.num_cut == 0
@@ -51,6 +52,13 @@ def test_learns(rank):
     moved = jax.tree.map(differ, fitted.classifier.params, start.params)
     assert moved["head"]["output"]["kernel"] and moved["encoder"]["layer_0"]["query"]["kernel"]
     assert moved["encoder"]["word_embeddings"]["embedding"] == (rank == 0)
+
+
+def test_every_cut_passage_counts_and_equal_questions_are_one():
+    long = PairGroup("where is the key", "the key is here", ("the hall " * 40, "a hall"))
+    assert _Sampler([long, *GROUPS], replace(small(), window=32), RerankerConfig()).num_cut == 1
+    with pytest.raises(InputError, match="1 questions with passages; give at least 10"):
+        fit_reranker([replace(long, positive=f"key {n}") for n in range(12)], small(), RerankerConfig(), Hooks(), print)
 
 
 def test_low_rank_changes_by_hand():
@@ -117,5 +125,5 @@ def test_run_folder_is_a_model(tmp_path):
     assert np.isfinite(scores).all()
     with pytest.raises(UsageError, match="already contains a model"):
         train_reranker(request, tmp_path / "run")
-    with pytest.raises(InputError, match="2 questions with passages; give at least 10"):
+    with pytest.raises(InputError, match="1 questions with passages; give at least 10"):
         fit_reranker(GROUPS[:2], small(), RerankerConfig(), Hooks(), lambda *_: None)
