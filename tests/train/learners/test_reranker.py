@@ -18,6 +18,7 @@ from qrag_jax.train.learners.reranker import (
     RerankerConfig,
     _Sampler,
     add_lora,
+    first_places,
     fit_reranker,
     group_scores,
     merge_lora,
@@ -42,12 +43,12 @@ def small():
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_learns(rank):
-    epochs, rate = (60, 1e-2) if rank else (25, 3e-3)
-    config = RerankerConfig(epochs=epochs, learning_rate=rate, others=2, lora_rank=rank, max_tokens=32)
+    config = RerankerConfig(epochs=25, learning_rate=5e-3, others=2, lora_rank=rank, max_tokens=32)
     start = small()
     fitted = fit_reranker(GROUPS, start, config, Hooks(), lambda *_: None)
     assert fitted.num_groups + len(fitted.first) == len(GROUPS) and fitted.num_cut == 0
-    assert fitted.first.mean() > max(0.55, fitted.first_before.mean())
+    learnt, before = (first_places(GROUPS, GROUPS, one, config).mean() for one in (fitted.classifier, start))
+    assert learnt > before + 0.15
     differ = lambda a, b: bool((np.asarray(a) != np.asarray(b)).any())  # noqa: E731
     moved = jax.tree.map(differ, fitted.classifier.params, start.params)
     assert moved["head"]["output"]["kernel"] and moved["encoder"]["layer_0"]["query"]["kernel"]
