@@ -171,7 +171,7 @@ def reranked_to_json(reranked: Reranked | None) -> dict[str, object]:
 
 
 def late_to_json(late: Reranked | None) -> dict[str, object]:
-    """What the comparison of token vectors did; nothing without it."""
+    """Describes the comparison of token vectors; empty without it."""
     return {} if late is None else {"late": {"weight": late.weight, "num_passages": len(late.scores)}}
 
 

@@ -388,7 +388,7 @@ class Index:
         return self._views[key]
 
     def _rerankers_of(self, question: str, options: SearchOptions) -> tuple[LateScorer | None, Reranker | None]:
-        """What orders the best passages anew. Tokens of a question that the encoder does not know say nothing."""
+        """The two scorers that order the best passages anew; no token vectors for questions in unknown words."""
         late, encoder = None, self._encoder
         # check_options refuses searches without an encoder
         if options.late and encoder is not None and not are_unknown(encoder, [question])[0]:
@@ -418,7 +418,7 @@ class Index:
         planner: Planner | None,
         again: tuple[LateScorer | None, Reranker | None],
     ) -> "tuple[Ranked, _Told]":
-        """The best nodes, and what chose and ordered them."""
+        """The best nodes, with the record of how they were chosen and ordered."""
         (late, reranker), told = again, _Told()
 
         def rank(most: int | None) -> Ranked:
@@ -544,7 +544,7 @@ class Index:
 
 @dataclass(frozen=True)
 class _Told:
-    """What chose the levels of a search, and what ordered its best passages anew."""
+    """The choice of levels, and the work of both scorers that order the best passages anew."""
 
     planned: Planned | None = None
     late: Reranked | None = None

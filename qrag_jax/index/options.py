@@ -95,8 +95,8 @@ class Found:
             embedding the documents.
         levels: the levels searched.
         stop_reason: why a run stopped.
-        reranked: what a reranker did.
-        late: what the comparison of token vectors did.
+        reranked: the work of a reranker.
+        late: the work of the comparison of token vectors.
     """
 
     question: str

@@ -117,7 +117,7 @@ class Plan:
         keeps_notes: the writer of notes comes from the index, not from the user. The update is refused if another
             command changes that writer in the meantime.
         note_progress: called with (rows of notes written, rows to write).
-        says: called with a message of what is to be expected.
+        says: called with a message about the expected size of token vectors.
     """
 
     mirror: bool = False

@@ -57,7 +57,7 @@ class LateScorer:
 
     @property
     def counts(self) -> Counts:
-        """What the encoder has read so far."""
+        """Texts and tokens that the encoder has read so far."""
         return self._encoder.counts
 
     def __call__(
