@@ -36,6 +36,7 @@ from scipy.stats import binomtest
 from benchmarks.common import arguments, grid
 from benchmarks.search.own_documents import SUFFIXES, Question, read_questions
 from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
 from qrag_jax.documents.read import read_files
 from qrag_jax.files.reading import read_with
 from qrag_jax.index import build_index, index_settings, open_index
@@ -44,9 +45,11 @@ from qrag_jax.index.methods import Method, load_embedder, single_step_method
 from qrag_jax.index.options import SearchOptions
 from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.measures.aggregate import holm_p_values
-from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.corpus import Corpus, are_unknown
 from qrag_jax.search.hybrid import Ranked
-from qrag_jax.search.late import LateScorer
+from qrag_jax.search.late import LATE_PASSAGES, LateScorer
+from qrag_jax.search.rerank import RerankOptions
+from qrag_jax.search.rerank import rerank as rerank_best
 from qrag_jax.types import Document, EncoderOptions, Reranker
 
 QUESTIONS = Path(__file__).parent / "questions"
@@ -54,6 +57,7 @@ OLDER = ("fastapi", "handbook", "prometheus", "redis", "madetech", "nips")  # wh
 FRESH = ("cargo", "synapse", "obsidian", "sourcegraph", "veterans", "contao", "amt24", "laws", "tidb", "betagouv")
 NUM_FILES, NUM_PASSAGES, NUM_LEVEL_PASSAGES = 20, 20, 300
 BASE = "hybrid"
+LATE = RerankOptions("late", passages=LATE_PASSAGES)
 GRID = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, np.inf)  # weights beside hybrid; inf is the reranker alone
 
 
@@ -139,10 +143,23 @@ def make_ranker(args: argparse.Namespace, name: str, retriever: str, encoder: st
     documents = read_collection(name, folder)
     if args.sizes:
         return level_ranker(args, name, [document.id for document in documents], encoder)
-    method = single_step_method(retriever, encoder, reads=EncoderOptions(dtype=args.dtype))
+    method = single_step_method(retriever, encoder, reads=reads_of(args))
     kept = f"{name}-{Path(encoder).stem}" + (f"-{args.dtype}" if args.dtype else "")
     corpus = corpus_of(method, documents, args.out / "corpora" / kept)
-    return lambda question: first_passages(corpus, method.retrieve(question, corpus, None), folder)
+    embed = method.embed
+    scorer = LateScorer(load_embedder(encoder, reads_of(args))) if args.late else None
+
+    def ranker(question: str) -> list[Passage]:
+        ranked = method.retrieve(question, corpus, None)
+        if scorer is not None and embed is not None and not are_unknown(embed, [question])[0]:
+            ranked, _ = rerank_best(question, corpus, ranked, scorer, LATE, by_words=False)
+        return first_passages(corpus, ranked, folder)
+
+    return ranker
+
+
+def reads_of(args: argparse.Namespace) -> EncoderOptions:
+    return EncoderOptions(dtype=args.dtype)
 
 
 def level_ranker(
@@ -151,8 +168,8 @@ def level_ranker(
     """Ranks the smallest parts of an index with levels; a part's score has a share of those around it."""
     folder, levels = args.collections / name, [int(size) for size in args.sizes.split(":")]
     kept = args.out / "indexes" / f"{name}-{Path(encoder).stem}-{args.sizes.replace(':', '_')}-{args.parents}"
-    chunking = ChunkConfig(strategy="levels", sizes=tuple(levels))
-    reads = EncoderOptions(dtype=args.dtype)
+    chunking = ChunkConfig(strategy="levels", levels=LevelsConfig(sizes=tuple(levels)))
+    reads = reads_of(args)
     with read_with(no_ignore=True):
         settings = index_settings(encoder, chunking, notes="none", parents=args.parents, reads=reads)
         build_index(kept, files, settings)
@@ -238,8 +255,9 @@ def reranked_places(
     for row, found in zip(rows, scores, strict=True):
         first = np.array(row["scores"])
         new = np.array(found)
-        total = new if np.isinf(weight) else first + weight * new
-        order = [*np.argsort(-total[:num_files], kind="stable").tolist(), *range(num_files, len(first))]
+        new = new[:num_files]
+        total = new if np.isinf(weight) else first[: len(new)] + weight * new
+        order = [*np.argsort(-total, kind="stable").tolist(), *range(len(new), len(first))]
         right = [row["right"][place] for place in order]
         files.append(first_place(right))
         passages.append(first_place([row["best_holds_proof"][place] for place in order]))
@@ -356,6 +374,7 @@ def main() -> None:
     parser.add_argument("--model", default="minilm", help="encoder, or reranker as `qrag find --rerank` takes it")
     parser.add_argument("--retriever", default=BASE, help="hybrid, dense or bm25")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of the encoder of `rank`")
+    parser.add_argument("--late", action="store_true", help="order the best passages by token vectors, as qrag does")
     parser.add_argument("--sizes", help="rank parts of several sizes, such as 800:200, and return the smallest")
     parser.add_argument("--smooth", type=float, default=0.0, help="with --sizes: share of larger parts in a score")
     parser.add_argument("--parents", default="mean", help="with --sizes: vectors of larger parts")
