@@ -171,7 +171,7 @@ def level_ranker(
     chunking = ChunkConfig(strategy="levels", levels=LevelsConfig(sizes=tuple(levels)))
     reads = reads_of(args)
     with read_with(no_ignore=True):
-        settings = index_settings(encoder, chunking, notes="none", parents=args.parents, reads=reads)
+        settings = index_settings(None, encoder, chunking, tree=True, notes="none", parents=args.parents, reads=reads)
         build_index(kept, files, settings)
     index = open_index(kept)
     options = SearchOptions(NUM_LEVEL_PASSAGES, levels=str(min(levels)), smooth=args.smooth)
