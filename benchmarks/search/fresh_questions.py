@@ -176,7 +176,7 @@ def level_ranker(
     index = open_index(kept)
     options = SearchOptions(NUM_LEVEL_PASSAGES, levels=str(min(levels)), smooth=args.smooth)
     return lambda question: [
-        Passage(os.path.relpath(hit.document_id, folder), hit.spans, hit.score, hit.text)
+        Passage(os.path.relpath(hit.place.document, folder), hit.spans, hit.score, hit.text)
         for hit in index.find(question, options).hits
     ]
 
