@@ -37,10 +37,10 @@ class Longest:
 @pytest.mark.parametrize(
     ("source", "kind", "weight"),
     [
-        ("tiny", "likelihood", 0.5),
+        ("tiny", "likelihood", 0.1),
         ("yesno:{}tiny", "yesno", None),
         ("Qwen3-Reranker-tiny", "yesno", None),
-        ("likelihood:{}Qwen3-Reranker-tiny", "likelihood", 0.5),
+        ("likelihood:{}Qwen3-Reranker-tiny", "likelihood", 0.1),
     ],
 )
 def test_kinds_by_name(decoder, source, kind, weight):

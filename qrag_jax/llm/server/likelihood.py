@@ -21,7 +21,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.calls import CONCURRENCY, DEADLINE
 from qrag_jax.llm.server.failures import Asked, explain, explain_other
 from qrag_jax.llm.server.http import RESPONSE, attempts, check_base_url, check_key, hide, make_client, run_in_own_loop
-from qrag_jax.models.decoder.rerank_prompts import PLAIN
+from qrag_jax.models.decoder.rerank_prompts import LIKELIHOOD_WEIGHT, PLAIN
 from qrag_jax.types import InputError, TextCounts
 
 _MAX_BYTES = 16 * 2**20  # of an answer
@@ -39,7 +39,7 @@ class ServerReranker:
         weight, counts, num_parameters: see `types.Reranker`.
     """
 
-    weight, num_parameters = 0.5, None
+    weight, num_parameters = LIKELIHOOD_WEIGHT, None
 
     def __init__(self, model: str, base_url: str, *, key_name: str, max_retries: int = 2) -> None:
         """Checks the arguments; sends nothing yet.
