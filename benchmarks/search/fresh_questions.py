@@ -4,6 +4,7 @@
     python -m benchmarks.search.fresh_questions rank COLLECTIONS OUT --sizes 800:200 --smooth 0.25 --label smooth
     python -m benchmarks.search.fresh_questions rerank COLLECTIONS OUT --model likelihood:FILE.gguf
     python -m benchmarks.search.fresh_questions rerank COLLECTIONS OUT --model late:minilm --label late
+    python -m benchmarks.search.fresh_questions pairs COLLECTIONS OUT --conditionalqa FOLDER    # OUT/pairs.jsonl
     python -m benchmarks.search.fresh_questions weights OUT               # on the six older collections
     python -m benchmarks.search.fresh_questions table OUT
 
@@ -34,9 +35,10 @@ import numpy as np
 from scipy.stats import binomtest
 
 from benchmarks.common import arguments, grid
-from benchmarks.search.own_documents import SUFFIXES, Question, read_questions
+from benchmarks.search.own_documents import SUFFIXES, Question, read_questions, titled_sections
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
+from qrag_jax.data.corpora.conditionalqa import read_conditionalqa
 from qrag_jax.documents.read import read_files
 from qrag_jax.files.reading import read_with
 from qrag_jax.index import build_index, index_settings, open_index
@@ -55,6 +57,7 @@ from qrag_jax.types import Document, EncoderOptions, Reranker
 QUESTIONS = Path(__file__).parent / "questions"
 OLDER = ("fastapi", "handbook", "prometheus", "redis", "madetech", "nips")  # what methods are chosen on
 FRESH = ("cargo", "synapse", "obsidian", "sourcegraph", "veterans", "contao", "amt24", "laws", "tidb", "betagouv")
+NUM_HEADINGS, NUM_WRONG = 150, 3
 NUM_FILES, NUM_PASSAGES, NUM_LEVEL_PASSAGES = 20, 20, 300
 BASE = "hybrid"
 LATE = RerankOptions("late", passages=LATE_PASSAGES)
@@ -217,6 +220,43 @@ def rerank(args: argparse.Namespace) -> None:
         write(args.out, label, name, {**cost, "scores": scores})
 
 
+def pairs(args: argparse.Namespace) -> None:
+    """Writes pairs to train a reranker on: OUT/pairs.jsonl."""
+    rng, groups = np.random.default_rng(0), []
+    for name in args.names:
+        sections = titled_sections(read_collection(name, args.collections / name))
+        for number in rng.permutation(len(sections))[:NUM_HEADINGS].tolist():
+            title, sentences = sections[number]
+            groups.append({"question": title, "positive": " ".join(sentences)})
+    if args.conditionalqa:
+        groups += conditionalqa_pairs(args.conditionalqa)
+    with (args.out / "pairs.jsonl").open("w") as file:
+        file.writelines(json.dumps(groups[number]) + "\n" for number in rng.permutation(len(groups)).tolist())
+    print(f"{len(groups):,} pairs")
+
+
+def conditionalqa_pairs(folder: Path) -> list[dict[str, Any]]:
+    """The passage with the first evidence of each training question; wrong are the nearest ones of a page by words."""
+    task = read_conditionalqa(folder, "conditionalqa", questions="train")
+    method = single_step_method("bm25")
+    texts = {document.id: document for document in task.documents}
+    groups = []
+    for question in task.questions:
+        first = question.evidence[0]
+        page = method.build([texts[first.document_id]])
+        ranked = method.retrieve(question.text, page, None).ids.tolist()
+        holds = [
+            any(start < first.end and first.start < end for start, end in page.nodes[node].spans) for node in ranked
+        ]
+        right = [node for node, has in zip(ranked, holds, strict=True) if has]
+        wrong = [page.full_texts[node] for node, has in zip(ranked, holds, strict=True) if not has][:NUM_WRONG]
+        if right:
+            positive = page.full_texts[right[0]]
+            negatives = [text for text in wrong if text != positive]
+            groups.append({"question": question.text, "positive": positive, "negatives": negatives})
+    return groups
+
+
 def reranker_of(source: str) -> Reranker:
     """`late:ENCODER` compares token vectors of an encoder; others as `qrag find --rerank` takes them."""
     kind, _, encoder = source.partition(":")
@@ -367,13 +407,14 @@ def cpu_ms(out: Path, label: str) -> float:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("what", choices=("rank", "rerank", "weights", "table"))
+    parser.add_argument("what", choices=("rank", "rerank", "pairs", "weights", "table"))
     parser.add_argument("collections", type=Path, nargs="?", help="folder of the collections; not of weights and table")
     parser.add_argument("out", type=Path, help="folder of the results")
     parser.add_argument("--names", type=lambda text: text.split(","), default=[*OLDER, *FRESH])
     parser.add_argument("--model", default="minilm", help="encoder, or reranker as `qrag find --rerank` takes it")
     parser.add_argument("--retriever", default=BASE, help="hybrid, dense or bm25")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of the encoder of `rank`")
+    parser.add_argument("--conditionalqa", type=Path, help="folder of ConditionalQA, for `pairs`")
     parser.add_argument("--late", action="store_true", help="order the best passages by token vectors, as qrag does")
     parser.add_argument("--sizes", help="rank parts of several sizes, such as 800:200, and return the smallest")
     parser.add_argument("--smooth", type=float, default=0.0, help="with --sizes: share of larger parts in a score")
@@ -382,7 +423,7 @@ def main() -> None:
     parser.add_argument("--label", help="name of the results")
     parser.add_argument("--weights", nargs="*", default=[], metavar="LABEL=W", help="of rerankers, for the table")
     args = parser.parse_args()
-    {"rank": rank, "rerank": rerank, "weights": weights, "table": table}[args.what](args)
+    {"rank": rank, "rerank": rerank, "pairs": pairs, "weights": weights, "table": table}[args.what](args)
 
 
 if __name__ == "__main__":
