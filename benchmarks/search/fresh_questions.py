@@ -201,23 +201,26 @@ def rank(args: argparse.Namespace) -> None:
 
 
 def rerank(args: argparse.Namespace) -> None:
-    """Writes the scores of a reranker for the best passage of hybrid's files."""
+    """Writes the scores of a reranker for the best passage of hybrid's files; adds to those that are there."""
     label = args.label or args.model.replace("/", "_")
     reranker = reranker_of(args.model)
     for name in args.names:
-        if (args.out / label / f"{name}.json").exists():
-            continue
         questions = read_questions(QUESTIONS / f"{name}.jsonl", args.collections / name)
+        path = args.out / label / f"{name}.json"
+        known = json.loads(path.read_text()) if path.exists() else {"cpu_ms": 0.0, "tokens": 0.0}
+        scores = known.get("scores", [[] for _ in questions])
+        if min(map(len, scores)) >= args.files:
+            continue
         ranker = make_ranker(args, name, BASE, "minilm")
-        scores, spent, tokens = [], [], []
-        for question in questions:
-            texts = [one.text for one in best_of_files(ranker(question.text))[: args.files]]
-            before, start = reranker.counts.num_tokens, time.process_time()
-            scores.append([round(float(score), 5) for score in reranker(question.text, texts)])
-            spent.append(time.process_time() - start)
-            tokens.append(reranker.counts.num_tokens - before)
-        cost = {"cpu_ms": round(1000 * float(np.mean(spent)), 1), "tokens": round(float(np.mean(tokens)), 1)}
-        write(args.out, label, name, {**cost, "scores": scores})
+        spent, before = 0.0, reranker.counts.num_tokens
+        for question, found in zip(questions, scores, strict=True):
+            texts = [one.text for one in best_of_files(ranker(question.text))[len(found) : args.files]]
+            start = time.process_time()
+            found += [round(float(score), 5) for score in reranker(question.text, texts)]
+            spent += time.process_time() - start
+        cpu_ms = known["cpu_ms"] + 1000 * spent / len(questions)
+        tokens = known["tokens"] + (reranker.counts.num_tokens - before) / len(questions)
+        write(args.out, label, name, {"cpu_ms": round(cpu_ms, 1), "tokens": round(tokens, 1), "scores": scores})
 
 
 def pairs(args: argparse.Namespace) -> None:
@@ -364,22 +367,24 @@ def weights(args: argparse.Namespace) -> None:
 
 
 def table(args: argparse.Namespace) -> None:
-    """Prints the table of the fresh questions; rerankers at the weights of `--weights LABEL=W`."""
-    rows = collected(args.out, BASE, FRESH, "questions")
+    """Prints the table of the fresh questions of `--names`; rerankers at the weights of `--weights LABEL=W`."""
+    names = [name for name in args.names if name in FRESH]
+    rows = collected(args.out, BASE, names, "questions")
     chosen = {label: float(value) for label, _, value in (each.rpartition("=") for each in args.weights)}
     base = places_of(rows)
-    found: list[tuple[str, Places, float]] = [(BASE, base, cpu_ms(args.out, BASE))]
+    found: list[tuple[str, Places, float]] = [(BASE, base, cpu_ms(args.out, BASE, names))]
     for folder in sorted(args.out.iterdir()):
         label = folder.name
-        if label == BASE or not all((folder / f"{name}.json").exists() for name in FRESH):
+        if label == BASE or not all((folder / f"{name}.json").exists() for name in names):
             continue
-        if "questions" in load(args.out, label, FRESH[0]):
-            found.append((label, places_of(collected(args.out, label, FRESH, "questions")), cpu_ms(args.out, label)))
+        if "questions" in load(args.out, label, names[0]):
+            places = places_of(collected(args.out, label, names, "questions"))
+            found.append((label, places, cpu_ms(args.out, label, names)))
             continue
-        scores = collected(args.out, label, FRESH, "scores")
+        scores = collected(args.out, label, names, "scores")
         for num_files in cuts(scores):
             places = reranked_places(rows, scores, num_files, chosen.get(label, np.inf))
-            spent = cpu_ms(args.out, label) * num_files / max(map(len, scores))
+            spent = cpu_ms(args.out, label, names) * num_files / max(map(len, scores))
             found.append((f"{label}, {num_files} files", places, spent))
     tests = {
         most: [sign_test(within(places.files, most), within(base.files, most)) for _, places, _ in found]
@@ -401,8 +406,8 @@ def table(args: argparse.Namespace) -> None:
     print("\n".join(grid(heads, cells)))
 
 
-def cpu_ms(out: Path, label: str) -> float:
-    return float(np.mean([load(out, label, name)["cpu_ms"] for name in FRESH]))
+def cpu_ms(out: Path, label: str, names: Sequence[str]) -> float:
+    return float(np.mean([load(out, label, name)["cpu_ms"] for name in names]))
 
 
 def main() -> None:
