@@ -105,7 +105,7 @@ paths [PATHS ...]     files or folders
 --notes               build, add: who writes the notes; another choice writes all notes again (default: as in the index;
                       mentions for a new one, or none with a run or levels)
 . --store             build, add: what searches the vectors (default: as in the index; memory for a new one)
---late                build: store token vectors, for `qrag find --late`
+--late                new index: store token vectors for `qrag find --late`
 --workers I           processes that read and embed (default: none)
 . --num_shards N      build: number of shards
 . --shard I           build: the shard to build, from 0
@@ -272,7 +272,7 @@ def format_info(info: "IndexInfo", is_verified: bool) -> str:
         f"chunks    {worded(settings.cutting, as_flag)}; {num_cut:,} longer than the encoder reads",
         f"notes     {format_notes(info)}",
     ]
-    lines += [f"late      {_format_late(*info.late)}"] if settings.late else []
+    lines += [f"late      {_format_late(*info.late)}"] if settings.late and info.is_whole else []
     lines += [f"left out  {counted(info.left_out)}"] if info.left_out else []
     kept = set(info.kept)
     lines += [f"failed    {one.id}: {_as_before(one.id in kept)}{one.reason}" for one in info.failed]

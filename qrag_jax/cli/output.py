@@ -122,6 +122,7 @@ def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, 
     passages = [
         _citation_to_json(citation)
         | {"num_tokens": passage.num_tokens, "score": passage.score, "rank": passage.rank}
+        | score_to_json(answer.late, passage.node, "late_score")
         | score_to_json(answer.reranked, passage.node)
         for citation, passage in zip(answer.given, context.passages, strict=True)
     ]
@@ -147,6 +148,7 @@ def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, 
         "num_chunks": answer.num_chunks,
         "retriever": answer.retriever,
         "notes_mode": answer.notes,
+        **late_to_json(answer.late),
         **reranked_to_json(answer.reranked),
         "model": answer.model,
         "prompt_sha256": answer.prompt_sha256,

@@ -48,7 +48,7 @@ from qrag_jax.search.late import LATE_PASSAGES, LateScorer
 from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.search.levels.planners import Planned, Planner, rank_levels
 from qrag_jax.search.note_search import make_noted_retrieve
-from qrag_jax.search.rerank import Reranked, RerankOptions, rank_enough, rerank, rerank_options
+from qrag_jax.search.rerank import Reranked, RerankOptions, candidates, rank_enough, rerank, rerank_options
 from qrag_jax.types import (
     AS_MADE,
     Arg,
@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 _NUM_AROUND = 2  # sentences added on either side of each pick of a run
 _MAX_VIEWS = 4
 _MULTILINGUAL = "multilingual"
-_LATE = RerankOptions("late", passages=LATE_PASSAGES)
 
 
 def open_index(
@@ -189,7 +188,7 @@ class Index:
         self.check(question, options)
         method = self._method(options)
         before, _ = method.spent()
-        view, again = self._view(options, method), self._rerankers_of(question, options)
+        again, view = self._rerankers_of(question, options), self._view(options, method)  # the longer one last
         seconds, self._seconds = self._seconds, {}
         with timed("search", seconds):
             planner = view.planner(options.levels)
@@ -244,7 +243,8 @@ class Index:
         search = self._defaults(search if retriever is None else replace(search, retriever=retriever))
         self.check(question, replace(options, search=search))
         generator, method, template = self._generator(llm), self._method(search), load_prompt(PROMPT, options.prompts)
-        before, view, again = method.spent(), self._view(search, method), self._rerankers_of(question, search)
+        before, again = method.spent(), self._rerankers_of(question, search)
+        view = self._view(search, method)
         spent, self._seconds = self._seconds, {}
         planner = view.planner(search.levels, generator, options.prompts)
         told: list[_Told] = []
@@ -271,7 +271,7 @@ class Index:
         answer = self._told(answer, spent, search, before)
         (one,) = told
         cost = one.added_to(_with_plan(answer.cost, one.planned), "retrieve")
-        return replace(answer, cost=cost, levels=one.planned, reranked=one.reranked)
+        return replace(answer, cost=cost, levels=one.planned, reranked=one.reranked, late=one.late)
 
     def add(self, paths: Paths, plan: Plan | None = None) -> Changes:
         """Adds the documents of files and folders; a document of the same path is replaced. Removes nothing.
@@ -392,8 +392,9 @@ class Index:
         late, encoder = None, self._encoder
         # check_options refuses searches without an encoder
         if options.late and encoder is not None and not are_unknown(encoder, [question])[0]:
-            keeps = isinstance(self._source, StoredSource) and self.settings.late
-            late = LateScorer(encoder, stored_tokens(self.name, encoder.token_dim) if keeps else None)
+            late = LateScorer(encoder)
+            if isinstance(self._source, StoredSource) and self.settings.late:
+                late = LateScorer(encoder, stored_tokens(self.name, encoder.token_dim, encoder.fingerprint))
         return late, self._reranker(options)
 
     def _reranker(self, options: SearchOptions) -> Reranker | None:
@@ -419,27 +420,33 @@ class Index:
         again: tuple[LateScorer | None, Reranker | None],
     ) -> "tuple[Ranked, _Told]":
         """The best nodes, with the record of how they were chosen and ordered."""
-        (late, reranker), told = again, _Told()
+        (late, reranker), corpus, told = again, view.corpus, _Told()
 
         def rank(most: int | None) -> Ranked:
             nonlocal told
-            asked = replace(options, top_k=most if most is None or late is None else max(most, LATE_PASSAGES))
-            ranked, planned = self._rank_once(question, asked, method, view, planner)
+            ranked, planned = self._rank_once(question, replace(options, top_k=most), method, view, planner)
             told = replace(told, planned=planned)
-            if late is not None:
-                ranked, by_tokens = rerank(question, view.corpus, ranked, late, _LATE, by_words=False)
-                told = replace(told, late=by_tokens)
             return ranked
 
+        wanted = options.top_k
+        if late is not None and wanted is not None:
+            wanted = max(wanted, LATE_PASSAGES)
         if options.rerank is None or reranker is None:
-            return rank(options.top_k).first(options.top_k), told
-        if planner is not None:  # it may be a language model, which is asked once
-            ranked = rank(None)
+            ranked, last = rank(wanted), 0
         else:
-            ranked = rank_enough(rank, view.corpus, options.top_k, options.rerank)
-        by_words = options.retriever == "bm25"
-        ranked, reranked = rerank(question, view.corpus, ranked, reranker, options.rerank, by_words=by_words)
-        return ranked.first(options.top_k), replace(told, reranked=reranked)
+            # A planner may be a language model, which is asked once.
+            enough = rank_enough(rank, corpus, wanted, options.rerank) if planner is None else rank(None)
+            ranked, last = enough, 1 + int(candidates(corpus, enough, options.rerank).max(initial=-1))
+        if late is not None:
+            # All candidates of the reranker get a score by tokens, because it adds its own to that.
+            most = RerankOptions("late", passages=max(LATE_PASSAGES, last))
+            ranked, by_tokens = rerank(question, corpus, ranked, late, most, by_words=False)
+            told = replace(told, late=by_tokens)
+        if options.rerank is not None and reranker is not None:
+            by_words = options.retriever == "bm25"
+            ranked, reranked = rerank(question, corpus, ranked, reranker, options.rerank, by_words=by_words)
+            told = replace(told, reranked=reranked)
+        return ranked.first(options.top_k), told
 
     def _rank_once(
         self, question: str, options: SearchOptions, method: Method, view: View, planner: Planner | None

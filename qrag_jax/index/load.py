@@ -77,12 +77,13 @@ def load_with_notes(path: str | os.PathLike, choose: ChooseNames | None = None) 
     return _load(index_folder(path), choose, with_notes=True)
 
 
-def stored_tokens(path: str | os.PathLike, dim: int) -> StoredTokens:
+def stored_tokens(path: str | os.PathLike, dim: int, fingerprint: str) -> StoredTokens:
     """Finds the token vectors of texts that an index has now: texts -> int8 [num_tokens, dim] of those it has.
 
     Args:
         path: folder of the index.
         dim: numbers of the vector of a token.
+        fingerprint: of the encoder that asks; nothing is found after another one has made the index anew.
 
     Raises:
         InputError: of the function: rows were changed since they were written.
@@ -90,6 +91,8 @@ def stored_tokens(path: str | os.PathLike, dim: int) -> StoredTokens:
     folder = index_folder(path)
 
     def find(texts: Sequence[str]) -> dict[str, np.ndarray]:
+        if read_settings(folder).fingerprint != fingerprint:
+            return {}
         keys = {text_key(text): text for text in texts}
         with reading_from(folder) as connection:
             found = find_tokens(connection, folder, list(keys))

@@ -9,13 +9,13 @@ from qrag_jax.documents.kinds import kind_by_suffix
 from qrag_jax.errors import Arg
 from qrag_jax.types import InputError
 
-_BYTES_PER_TOKEN = 4  # of text in English, German or code; a character of Chinese has three
+_BYTES_PER_TOKEN = 2  # of Markdown and code; prose has four, so it takes half of the estimate
 
 
 def check_room(folder: Path, files: Sequence[DocumentFile], dim: int, says: Callable[[str], object]) -> None:
-    """Says how large the token vectors of files will be about, and refuses them if the disk has no room.
+    """Says how large the token vectors of files will be at most, and refuses them if the disk has no room.
 
-        bytes = tokens * dim,    tokens ~ bytes of the text / 4
+        bytes = tokens * dim,    tokens <~ bytes of the text / 2
 
     Files that are converted, such as PDF, are not counted, because only their text tells; a message says so.
 
@@ -32,14 +32,16 @@ def check_room(folder: Path, files: Sequence[DocumentFile], dim: int, says: Call
     expected = sum(path.stat().st_size for path in texts if path.is_file()) // _BYTES_PER_TOKEN * dim
     free = shutil.disk_usage(folder).free
     num_more = len(files) - len(texts)
-    more = f"; those of {num_more:,} files that are converted come on top" if num_more else ""
-    told = f"token vectors take about {_size(expected)} for {len(texts):,} files of text{more}"
+    more = f"; on top come those of converted files: {num_more:,}" if num_more else ""
+    told = f"token vectors take up to {_size(expected)} ({len(texts):,} text files{more})"
     if expected > free:
         raise InputError(
             f"{told}, and the disk has {_size(free)} left",
             file=folder,
-            remedy=(": make room, choose another folder, or build without ", Arg("late"), ", which compares the tokens "
-                    "of the best passages too, but reads them again for each question"),
+            remedy=(
+                ": make room, choose another folder, or build an index without ", Arg("late"), ", whose searches can "
+                "compare tokens too, but read the best passages again for each question",
+            ),
         )  # fmt: skip
     says(f"{told}; the disk has {_size(free)} left")
 

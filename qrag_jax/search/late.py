@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int8
 
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.search.corpus import are_unknown
 from qrag_jax.types import Counts, ReadsTokens
 
 # Chosen on questions about documentation, and for speed.
@@ -63,7 +64,7 @@ class LateScorer:
     def __call__(
         self, question: str, passages: Sequence[str], progress: Callable[[int, int], None] | None = None
     ) -> Float[np.ndarray, " n"]:
-        """Scores of passages, float64 [n]."""
+        """Scores of passages, float64 [n]; those in words that the encoder does not know get the lowest of all."""
         asked = self._encoder.question_tokens(readable(question))
         known = dict(self._stored(passages)) if self._stored is not None else {}
         self.num_stored += len(known)
@@ -71,4 +72,6 @@ class LateScorer:
         if missing:
             _, codes = self._encoder.with_tokens([readable(passage) for passage in missing])
             known |= dict(zip(missing, codes, strict=True))
-        return np.array([late_score(asked, known[passage]) for passage in passages], np.float64)
+        scores = np.array([late_score(asked, known[passage]) for passage in passages], np.float64)
+        unknown = are_unknown(self._encoder, passages)
+        return np.where(unknown, scores.min(), scores) if unknown.any() else scores

@@ -59,7 +59,7 @@ def check_tokens(num_chunks):
     info = index_info("i", verify=True)
     texts = load_index("i").full_texts
     assert info.is_whole and len(texts) == num_chunks
-    found = stored_tokens("i", DIM)(texts)
+    found = stored_tokens("i", DIM, "hashes")(texts)
     for text in texts:
         np.testing.assert_array_equal(found[text], TokenEncoder.codes(text))
     assert info.late == (num_chunks, sum(DIM * len(text.split()) for text in texts))
@@ -85,7 +85,7 @@ def test_token_vectors_follow_their_documents(notes):
     check_tokens(3)
     remove_documents(Path("i"), ["notes/c.md"])
     check_tokens(2)
-    assert stored_tokens("i", DIM)(["A garden."]) == {}
+    assert stored_tokens("i", DIM, "hashes")(["A garden."]) == {}
 
 
 def test_workers_store_the_same(notes):
@@ -124,7 +124,7 @@ def test_a_search_refuses_changed_codes(notes):
     with closing(sqlite3.connect("i/catalogue.sqlite")) as connection, connection:
         connection.execute("UPDATE tokens SET codes = zeroblob(8)")
     with pytest.raises(InputError, match="i: token vectors changed since they were written; name the damage with"):
-        stored_tokens("i", DIM)(["A garden."])
+        stored_tokens("i", DIM, "hashes")(["A garden."])
 
 
 def test_token_vectors_of_no_document_are_damage(notes):
@@ -149,23 +149,28 @@ def test_an_index_without_them_has_no_table_of_them(notes):
     update("i", notes)
     with closing(sqlite3.connect("i/catalogue.sqlite")) as connection:
         assert ("tokens",) not in connection.execute("SELECT name FROM sqlite_master").fetchall()
-    assert index_info("i", verify=True).late == (0, 0) and stored_tokens("i", DIM)(["A garden."]) == {}
+    assert index_info("i", verify=True).late == (0, 0) and stored_tokens("i", DIM, "hashes")(["A garden."]) == {}
 
 
 def test_the_size_is_said_and_too_small_a_disk_refused_before_anything_is_read(notes, monkeypatch):
     said = []
-    write_notes(notes, d="word " * 4000)  # 20,000 bytes are about 5,000 tokens
+    write_notes(notes, d="word " * 4000)  # 20,000 bytes are up to 10,000 tokens
     build(notes, says=said.append)
-    assert len(said) == 1 and said[0].startswith("token vectors take about 20.1 kB for 4 files of text; the disk has ")
+    assert len(said) == 1 and said[0].startswith("token vectors take up to 40.1 kB (4 text files); the disk has ")
     build(notes, says=said.append)
     assert len(said) == 1  # nothing new
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("qrag_jax.index.token_size.shutil.disk_usage", lambda folder: usage)
     with pytest.raises(
-        InputError, match=r"token vectors take about 20\.1 kB .* and the disk has 1\.0 kB left: make room"
+        InputError, match=r"token vectors take up to 40\.1 kB .* and the disk has 1\.0 kB left: make room"
     ):
         update("j", notes, make=partial(load_token_maker, "log"), settings=LATE)
     assert log_lines("log") == [] and not is_index("j")
+
+
+def test_token_vectors_of_another_encoder_are_not_used(notes):
+    build(notes)
+    assert stored_tokens("i", DIM, "others")(["A garden."]) == {}
 
 
 def test_runs_and_words_have_no_token_vectors(tmp_path):

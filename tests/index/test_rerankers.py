@@ -5,6 +5,7 @@ import pytest
 from support.talkers import tiny_talker
 
 from qrag_jax import open_index
+from qrag_jax.cli.output import answer_to_json
 from qrag_jax.index.options import AskOptions, SearchOptions
 from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.models.decoder.weights import save_decoder
@@ -52,6 +53,10 @@ def test_kinds_by_name(decoder, source, kind, weight):
 def test_a_model_that_is_not_there():
     with pytest.raises(UsageError, match="no such folder or .gguf file"):
         load_reranker("likelihood:nowhere.gguf")
+    with pytest.raises(UsageError, match="a server tells only likelihood"):
+        load_reranker("yesno:tiny@http://localhost:1/v1")
+    with pytest.raises(UsageError, match="likelihood:: no model"):
+        load_reranker("likelihood:")
 
 
 def test_an_index_reranks_and_keeps_the_model(decoder):
@@ -91,6 +96,23 @@ def test_token_vectors_order_before_a_reranker():
         assert {"search", "late", "rerank"} <= both.cost.seconds.keys()
         answer = index.ask(QUESTION, options=AskOptions(SearchOptions(late=True)))
         assert answer.context.passages[0].document_id == "0" and "late" in answer.cost.seconds
+        told = answer_to_json(answer)
+        assert told["late"] == {"weight": 4.0, "num_passages": 4}
+        assert told["context"]["passages"][0]["late_score"] == answer.late.scores[answer.context.passages[0].node]
+
+
+def test_all_candidates_of_a_reranker_are_compared_by_tokens():
+    texts = [f"The key {'of the hall ' * (n % 3)}is in room {n}." for n in range(40)]
+    with open_index([Document(f"{n}.txt", text) for n, text in enumerate(texts)]) as index:
+        last = index.find(QUESTION, SearchOptions(40)).hits[29]
+
+        class Likes(Longest):
+            def __call__(self, question, passages, progress=None):
+                return np.array([100.0 * (passage == last.text) for passage in passages])
+
+        options = SearchOptions(40, late=True, rerank=RerankOptions(Likes(), files=30, weight=0.1))
+        found = index.find(QUESTION, options)
+        assert found.hits[0].text == last.text and len(found.late.scores) == len(found.reranked.scores) == 30
 
 
 def test_a_run_is_not_reranked(tmp_path):

@@ -78,6 +78,20 @@ class Letters:
         return codes
 
 
+class KnowsAscii(Letters):
+    """Knows no other letters; satisfies `types.KnowsWords` too."""
+
+    def unknown_shares(self, texts):
+        return np.array([float(not text.isascii()) for text in texts])
+
+    def _codes(self, text):
+        return super()._codes(text if text.isascii() else "abcd")  # as [UNK] = [UNK]
+
+
+def test_a_passage_in_unknown_words_gets_the_lowest_score():
+    assert LateScorer(KnowsAscii())("abcd", ["abx", "გასაღები", "ax"]).tolist() == [0.5, 0.25, 0.25]
+
+
 def test_what_is_stored_is_not_read():
     encoder = Letters()
     scorer = LateScorer(encoder, lambda texts: {"ab": encoder._codes("ab")})

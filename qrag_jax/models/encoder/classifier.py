@@ -107,8 +107,10 @@ def load_classifier(source: str | Path, revision: str | None = None) -> Classifi
             "an encoder without a classifier, which cannot rerank; give a sequence classifier with one output",
             file=folder,
         )
-    if output.shape[0] != 1:
-        raise InputError(f"a classifier with {output.shape[0]} outputs; a reranker has one", file=folder)
+    if output.shape[:1] != (1,):
+        raise InputError(
+            f"a classifier with {output.shape[0] if output.ndim else 'no'} outputs; a reranker has one", file=folder
+        )
     stems = ("classifier.", "head.", *(row.name for row in rows))
     head = {name: tensors.pop(name) for name in list(tensors) if name.startswith(stems)}
     tokenizer = TextTokenizer.from_file(folder / "tokenizer.json")

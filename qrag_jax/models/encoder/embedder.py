@@ -212,11 +212,12 @@ class TextEmbedder:
         return vectors, codes
 
     def question_tokens(self, text: str) -> np.ndarray:
-        """Vectors of the tokens of a question, scaled to length 1; float32 [num_tokens, token_dim]."""
+        """Vectors of the known tokens of a question, scaled to length 1; float32 [num_tokens, token_dim]."""
         prompt = self.prompts.query
         table = self._table([text], prompt)
         ((_, (hidden,)),) = self._run(_hidden, table)
-        return unit_rows(hidden[self._num_before(prompt) : table.lengths[0] - 1])
+        own = slice(self._num_before(prompt), table.lengths[0] - 1)
+        return unit_rows(hidden[own][table.tokens[0, own] != self._tokenizer.unknown_id])
 
     def _num_before(self, prompt: str) -> int:
         """Tokens of a row before its text. A blank at the end of a prompt may become a part of the text's first."""

@@ -51,7 +51,7 @@ def read_prompts(folder: Path, name: str) -> Prompts:
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise InputError("prompts: an object of texts by name is needed", file=path)
-    default = prompts.get(values.get("default_prompt_name"), "")
+    default = prompts.get(str(values.get("default_prompt_name")), "")
     of_documents = next((prompts[key] for key in _DOCUMENT_PROMPTS if key in prompts), default)
     found = Prompts(prompts.get("query", default), of_documents)
     return found if any(prompts.values()) else known_prompts(name)
@@ -119,7 +119,7 @@ def _read_pooling_mode(folder: Path, relative: str, default: Pooling) -> Pooling
     else:
         modes = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
         modes = [_POOLING_FLAGS.get(name, name) for name in modes]
-    if len(modes) != 1 or modes[0] not in _MODES:
+    if len(modes) != 1 or str(modes[0]) not in _MODES:
         shown = " + ".join(map(str, modes)) or "none"
         raise InputError(f"pooling {shown}; only mean, cls or lasttoken alone is read", file=path)
     if values.get("include_prompt", True) is not True:

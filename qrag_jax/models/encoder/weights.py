@@ -7,7 +7,7 @@ embedded package is pinned (`sources`), and a folder with our manifest is compar
 
 import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,9 @@ def load_encoder(
             del params[f"layer_{index}"]
         config = replace(config, num_layers=num_layers)
     asked = {"query": query_prompt, "document": document_prompt}
-    prompts = replace(loaded.prompts, **{name: text for name, text in asked.items() if text is not None})
+    marks = asdict(loaded.prompts if config.projection else NO_PROMPTS)  # a ColBERT keeps its own before them
+    given = {name: marks[name] + text for name, text in asked.items() if text is not None}
+    prompts = replace(loaded.prompts, **given)
     # All at once: one by one each shape would be a program of its own.
     return replace(loaded, config=config, params=jax.device_put(params), prompts=prompts)
 

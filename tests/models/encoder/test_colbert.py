@@ -89,6 +89,7 @@ def test_a_colbert_maps_the_tokens_of_its_encoder(folders, name):
         np.testing.assert_allclose(np.linalg.norm(vector), 1, atol=1e-6)
     np.testing.assert_allclose(vectors, unit_rows(plain(TEXTS) @ kernel.T), atol=1e-5)  # the mean is linear
     assert colbert.question_tokens("the old mill").shape == (3, 6)
+    assert load_encoder(root / name, query_prompt=" the").prompts == Prompts("[unused0] the", "[unused1]")
 
 
 def test_what_is_no_linear_map_is_refused_by_name(folders, tmp_path):

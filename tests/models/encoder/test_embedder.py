@@ -155,6 +155,12 @@ def test_count_tokens(embed):
     assert embed.count_tokens("Mary went  home") == 3 and embed.count_tokens("") == 0
 
 
+def test_unknown_tokens_of_a_question_are_not_compared(embed):
+    vectors, _ = embed.tokens("mary zebra took")
+    np.testing.assert_allclose(embed.question_tokens("mary zebra took"), unit_rows(vectors[[0, 2]]), atol=1e-5)
+    assert embed.question_tokens("zebra").shape == (0, 8)
+
+
 def test_prompts_stand_before_questions_and_documents(loaded, embed):
     asks = make_embedder(loaded, window=20, prompts=Prompts("mary took: ", "the garden: "))
     assert asks.asks_apart and not embed.asks_apart
