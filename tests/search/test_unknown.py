@@ -100,7 +100,7 @@ def test_it_is_said_once_with_a_remedy(corpus):
 FOLDERS = {
     "de": {
         "leuchtturm.md": "Der Wärter verwahrt den Schlüssel in der Küche.",
-        "fähre.md": "Sonntags ruht die Fähre. Montags fährt sie ab sieben Uhr.",
+        "fähre.md": "Sonntags ruht die Fähre. Montags fährt man ab sieben Uhr.",
     },
     "zh": {
         "灯塔.md": "看守人把钥匙放在厨房里。",

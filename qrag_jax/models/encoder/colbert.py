@@ -4,7 +4,7 @@ Read are folders of PyLate or sentence-transformers (modules Transformer and Den
 (`artifact.metadata`, the map as `linear.weight` beside the other weights). The marks `[Q]` and `[D]` follow [CLS] as
 prompts do. The mean of the mapped vectors, of length 1, is the vector of a text.
 
-Other than there, questions are not filled up with [MASK], punctuation is compared, and special tokens and marks are not.
+Other than there, questions are not filled up with [MASK]. Punctuation is compared, special tokens and marks are not.
 """
 
 from pathlib import Path
