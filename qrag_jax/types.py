@@ -130,6 +130,29 @@ class ReadsQuestions(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsTokens(Protocol):
+    """An encoder that also gives a vector for every token, for late interaction (`search/late.py`)."""
+
+    @property
+    def token_dim(self) -> int:
+        """Size of the vector of a token."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """The numbers of texts and tokens read so far."""
+        ...
+
+    def with_tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Vectors of documents, float32 [n, dim], and directions of their tokens, int8 [num_tokens, token_dim] each."""
+        ...
+
+    def question_tokens(self, text: str) -> np.ndarray:
+        """Vectors of length 1 of the tokens of a question, float32 [num_tokens, token_dim]."""
+        ...
+
+
 def for_questions(embed: Embed) -> Embed:
     """Embeds questions: in the encoder's own way where it has one, else it is `embed` itself."""
     if isinstance(embed, ReadsQuestions) and embed.asks_apart:
@@ -144,7 +167,7 @@ class EncoderOptions:
     Attributes:
         query_prompt, document_prompt: text put before questions and documents; empty is none.
         dim: the first components of a vector that are kept, for encoders trained that way (Matryoshka).
-        dtype: of matrix products; bfloat16 is faster where the processor has it, and moves cosines by less than 1e-3.
+        dtype: of matrix products; bfloat16 is faster where the processor has it, and moves cosines by up to 3e-3.
     """
 
     query_prompt: str | None = None

@@ -2,6 +2,10 @@
 
 python -m benchmarks.quality.embed_engines serve "torch bf16" FOLDER TAG    # embed.py starts it; FOLDER holds the sets
 python -m benchmarks.quality.embed_engines export FOLDER                    # writes exported.onnx and fused.onnx
+python -m benchmarks.quality.embed_engines draw FOLDER modernbert           # writes a model with drawn weights
+python -m benchmarks.quality.embed_engines peak "torch bf16"                # prints GFLOP/s of a large product
+
+FOLDER/model is the encoder.
 """
 
 import json
@@ -17,6 +21,7 @@ import numpy as np
 from benchmarks.common import CORES, serve
 
 LENGTHS = (16, 64, 128)
+NUM_LAYERS = 6  # of drawn models; a multiple of three, after which layers of ModernBERT repeat
 SETS = (*map(str, LENGTHS), "mixed")
 TOKENS_PER_BATCH = (512, 1024, 2048, 4096)  # that rivals choose their batch size from
 
@@ -61,7 +66,11 @@ def batches(rows: Rows, tokens_per_batch: int) -> Iterator[tuple[np.ndarray, np.
         yield chosen, rows.tokens[chosen, :longest].astype(np.int64), mask.astype(np.int64)
 
 
-def make_ours(folder: Path) -> dict[str, Job]:
+def make_ours(dtype: str) -> Callable[[Path], dict[str, Job]]:
+    return lambda folder: _make_ours(folder, dtype)
+
+
+def _make_ours(folder: Path, dtype: Any) -> dict[str, Job]:
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.tokenizer import TextTokenizer, TokenTable
     from qrag_jax.models.encoder.weights import load_encoder
@@ -74,9 +83,9 @@ def make_ours(folder: Path) -> dict[str, Job]:
         def encode(self, texts, window, **options) -> TokenTable:
             return TokenTable(self.rows.tokens, self.rows.lengths, 0)
 
-    loaded = load_encoder("minilm")
-    at_hand: Any = TokensAtHand.from_json(loaded.tokenizer.to_json())
-    of_text, of_tokens = make_embedder(loaded), make_embedder(replace(loaded, tokenizer=at_hand))
+    loaded = load_encoder(str(folder / "model"))
+    at_hand: Any = TokensAtHand.from_file(folder / "model" / "tokenizer.json")
+    of_text, of_tokens = (make_embedder(one, dtype=dtype) for one in (loaded, replace(loaded, tokenizer=at_hand)))
 
     def run_tokens(setting: None, rows: Rows) -> np.ndarray:
         at_hand.rows = rows
@@ -89,13 +98,13 @@ def make_torch(bf16: bool) -> Callable[[Path], dict[str, Job]]:
     def make(folder: Path) -> dict[str, Job]:
         import torch
 
-        model = load_torch_model()
+        model = load_torch_model(folder)
         if bf16:
             model.bfloat16()
         torch.set_num_threads(CORES)
 
         def run_tokens(tokens_per_batch: int, rows: Rows) -> np.ndarray:
-            vectors = np.zeros((len(rows.texts), 384), np.float32)
+            vectors = np.zeros((len(rows.texts), int(model.get_sentence_embedding_dimension() or 0)), np.float32)
             with torch.inference_mode():
                 for chosen, tokens, mask in batches(rows, tokens_per_batch):
                     read = {"input_ids": torch.from_numpy(tokens), "attention_mask": torch.from_numpy(mask)}
@@ -112,12 +121,10 @@ def make_torch(bf16: bool) -> Callable[[Path], dict[str, Job]]:
     return make
 
 
-def load_torch_model(**model_options: str) -> Any:
+def load_torch_model(folder: Path, **model_options: str) -> Any:
     from sentence_transformers import SentenceTransformer
 
-    from qrag_jax.models.encoder.sources import find_encoder
-
-    return SentenceTransformer(str(find_encoder("minilm")), device="cpu", model_kwargs=model_options).eval()
+    return SentenceTransformer(str(folder / "model"), device="cpu", model_kwargs=model_options).eval()
 
 
 def make_onnx(folder: Path) -> dict[str, Job]:
@@ -150,7 +157,7 @@ def export_onnx(folder: Path) -> None:
     class PooledVectors(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = load_torch_model(attn_implementation="eager")
+            self.model = load_torch_model(folder, attn_implementation="eager")
 
         def forward(self, input_ids, attention_mask):
             return self.model({"input_ids": input_ids, "attention_mask": attention_mask})["sentence_embedding"]
@@ -173,8 +180,58 @@ def export_onnx(folder: Path) -> None:
     fused.save_model_to_file(str(folder / "fused.onnx"))
 
 
+def draw_model(folder: Path, shape: str) -> None:
+    """Writes FOLDER/model: six layers of a known shape with drawn weights, and the tokenizer of MiniLM."""
+    import torch
+    import transformers
+    from sentence_transformers import SentenceTransformer, models
+
+    from qrag_jax.models.encoder.sources import find_encoder
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(find_encoder("minilm")))
+    ids: dict[str, Any] = {"vocab_size": len(tokenizer), "pad_token_id": 0, "num_hidden_layers": NUM_LAYERS}
+    torch.manual_seed(0)
+    if shape == "modernbert":  # ModernBERT-base, whose other sizes are the defaults
+        config: Any = transformers.ModernBertConfig(
+            **ids, cls_token_id=101, sep_token_id=102, bos_token_id=101, eos_token_id=102
+        )
+    else:  # Qwen3-Embedding-0.6B
+        config = transformers.Qwen3Config(
+            **ids, hidden_size=1024, intermediate_size=3072, num_attention_heads=16, num_key_value_heads=8,
+            head_dim=128, max_position_embeddings=32768, bos_token_id=101, eos_token_id=102,
+        )  # fmt: skip
+    transformers.AutoModel.from_config(config).save_pretrained(folder / "drawn")
+    tokenizer.save_pretrained(folder / "drawn")
+    read = models.Transformer(str(folder / "drawn"), max_seq_length=256)
+    mode = "cls" if shape == "modernbert" else "lasttoken"
+    modules = [read, models.Pooling(config.hidden_size, pooling_mode=mode), models.Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder / "model"))
+
+
+def peak(engine: str) -> float:
+    """GFLOP/s of the best of 20 products of matrices of 2048 x 2048, in the engine's dtype."""
+    size, times = 2048, []
+    if engine.startswith("ours"):
+        import jax
+        import jax.numpy as jnp
+
+        one: Any = jnp.ones((size, size), jnp.bfloat16 if "bf16" in engine else jnp.float32)
+        product = jax.jit(lambda x: jnp.matmul(x, x, preferred_element_type=jnp.float32))
+        run: Callable[[], Any] = lambda: product(one).block_until_ready()  # noqa: E731
+    else:
+        import torch
+
+        torch.set_num_threads(CORES)
+        one = torch.ones((size, size), dtype=torch.bfloat16 if "bf16" in engine else torch.float32)
+        run = lambda: one @ one  # noqa: E731
+    for _ in range(20):
+        times.append(seconds(run))
+    return 2 * size**3 / min(times) / 1e9
+
+
 MAKE = {
-    "ours": make_ours,
+    "ours": make_ours("float32"),
+    "ours bf16": make_ours("bfloat16"),
     "torch fp32": make_torch(bf16=False),
     "torch bf16": make_torch(bf16=True),
     "onnxruntime": make_onnx,
@@ -184,7 +241,8 @@ MAKE = {
 def jobs_of(engine: str, folder: Path) -> dict[str, tuple[Job, Rows]]:
     """`set/kind` -> what to run on what; texts of the rivals only for `mixed`, to save time."""
     jobs, sets = MAKE[engine](folder), load_sets(folder)
-    kept = [(name, kind) for name in SETS for kind in jobs if kind == "encoder" or engine == "ours" or name == "mixed"]
+    is_ours = engine.startswith("ours")
+    kept = [(name, kind) for name in SETS for kind in jobs if kind == "encoder" or is_ours or name == "mixed"]
     return {f"{name}/{kind}": (jobs[kind], sets[name]) for name, kind in kept}
 
 
@@ -236,6 +294,10 @@ def main() -> None:
     command, *arguments = sys.argv[1:]
     if command == "export":
         export_onnx(Path(arguments[0]))
+    elif command == "draw":
+        draw_model(Path(arguments[0]), arguments[1])
+    elif command == "peak":
+        print(f"{peak(arguments[0]):.0f}")
     else:
         serve(lambda: answers_of(arguments[0], Path(arguments[1]), arguments[2]))
 

@@ -1,7 +1,10 @@
 """Encoders and rerankers on 300 questions about ten folders of documents in four languages.
 
     python -m benchmarks.search.fresh_questions rank COLLECTIONS OUT --names cargo,laws --model minilm
+    python -m benchmarks.search.fresh_questions rank COLLECTIONS OUT --sizes 800:200 --smooth 0.25 --label smooth
     python -m benchmarks.search.fresh_questions rerank COLLECTIONS OUT --model likelihood:FILE.gguf
+    python -m benchmarks.search.fresh_questions rerank COLLECTIONS OUT --model late:minilm --label late
+    python -m benchmarks.search.fresh_questions pairs COLLECTIONS OUT --conditionalqa FOLDER    # OUT/pairs.jsonl
     python -m benchmarks.search.fresh_questions weights OUT               # on the six older collections
     python -m benchmarks.search.fresh_questions table OUT
 
@@ -32,22 +35,43 @@ import numpy as np
 from scipy.stats import binomtest
 
 from benchmarks.common import arguments, grid
-from benchmarks.search.own_documents import SUFFIXES, Question, read_questions
+from benchmarks.search.own_documents import SUFFIXES, Question, read_questions, titled_sections
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
+from qrag_jax.data.corpora.conditionalqa import read_conditionalqa
 from qrag_jax.documents.read import read_files
 from qrag_jax.files.reading import read_with
+from qrag_jax.index import build_index, index_settings, open_index
 from qrag_jax.index.corpus_folder import load_corpus, save_corpus
-from qrag_jax.index.methods import Method, single_step_method
+from qrag_jax.index.methods import Method, load_embedder, single_step_method
+from qrag_jax.index.options import SearchOptions
+from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.measures.aggregate import holm_p_values
-from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.corpus import Corpus, are_unknown
 from qrag_jax.search.hybrid import Ranked
-from qrag_jax.types import Document
+from qrag_jax.search.late import LATE_PASSAGES, LateScorer
+from qrag_jax.search.rerank import RerankOptions
+from qrag_jax.search.rerank import rerank as rerank_best
+from qrag_jax.types import Document, EncoderOptions, Reranker
 
 QUESTIONS = Path(__file__).parent / "questions"
 OLDER = ("fastapi", "handbook", "prometheus", "redis", "madetech", "nips")  # what methods are chosen on
 FRESH = ("cargo", "synapse", "obsidian", "sourcegraph", "veterans", "contao", "amt24", "laws", "tidb", "betagouv")
-NUM_FILES, NUM_PASSAGES = 20, 20
+NUM_HEADINGS, NUM_WRONG = 150, 3
+NUM_FILES, NUM_PASSAGES, NUM_LEVEL_PASSAGES = 20, 20, 300
 BASE = "hybrid"
+LATE = RerankOptions("late", passages=LATE_PASSAGES)
 GRID = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, np.inf)  # weights beside hybrid; inf is the reranker alone
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage as it was ranked: its file, its characters, its score and the text that was read."""
+
+    file: str
+    spans: tuple[tuple[int, int], ...]
+    score: float
+    text: str
 
 
 @dataclass(frozen=True)
@@ -73,31 +97,40 @@ def read_collection(name: str, folder: Path) -> list[Document]:
     return documents
 
 
-def ranked_files(corpus: Corpus, ranked: Ranked, folder: Path) -> list[tuple[str, int, float]]:
-    """(file, node of its best passage, score), the best first, each file once."""
-    found: dict[str, tuple[int, float]] = {}
+def first_passages(corpus: Corpus, ranked: Ranked, folder: Path) -> list[Passage]:
+    """The best passages, until they are of 20 files and at least 20."""
+    found, files = [], set()
     for node, score in zip(ranked.ids.tolist(), ranked.scores.tolist(), strict=True):
-        found.setdefault(os.path.relpath(corpus.nodes[node].document_id, folder), (node, score))
-        if len(found) == NUM_FILES:
+        chunk = corpus.nodes[node]
+        file = os.path.relpath(chunk.document_id, folder)
+        found.append(Passage(file, chunk.spans, float(score), corpus.full_texts[node]))
+        files.add(file)
+        if len(files) >= NUM_FILES and len(found) >= NUM_PASSAGES:
             break
-    return [(file, node, score) for file, (node, score) in found.items()]
+    return found
 
 
-def holds_proof(corpus: Corpus, node: int, folder: Path, question: Question) -> bool:
-    chunk = corpus.nodes[node]
-    file = os.path.relpath(chunk.document_id, folder)
-    spans = [(start, end) for name, start, end in question.proofs if name == file]
-    return any(start < last and first < end for start, end in spans for first, last in chunk.spans)
+def best_of_files(passages: Sequence[Passage]) -> list[Passage]:
+    """The best passage of each of the best files."""
+    first: dict[str, Passage] = {}
+    for passage in passages:
+        first.setdefault(passage.file, passage)
+    return list(first.values())[:NUM_FILES]
 
 
-def row_of(corpus: Corpus, ranked: Ranked, folder: Path, question: Question) -> dict[str, Any]:
-    files = ranked_files(corpus, ranked, folder)
+def holds_proof(passage: Passage, question: Question) -> int:
+    spans = [(start, end) for file, start, end in question.proofs if file == passage.file]
+    return int(any(start < last and first < end for start, end in spans for first, last in passage.spans))
+
+
+def row_of(passages: Sequence[Passage], question: Question) -> dict[str, Any]:
+    files = best_of_files(passages)
     return {
-        "scores": [round(score, 6) for _, _, score in files],
-        "right": [int(file in question.files) for file, _, _ in files],
+        "scores": [round(one.score, 6) for one in files],
+        "right": [int(one.file in question.files) for one in files],
         "num_right": len(question.files),
-        "best_holds_proof": [int(holds_proof(corpus, node, folder, question)) for _, node, _ in files],
-        "passages": [int(holds_proof(corpus, node, folder, question)) for node in ranked.ids[:NUM_PASSAGES].tolist()],
+        "best_holds_proof": [holds_proof(one, question) for one in files],
+        "passages": [holds_proof(one, question) for one in passages[:NUM_PASSAGES]],
     }
 
 
@@ -107,53 +140,130 @@ def corpus_of(method: Method, documents: Sequence[Document], kept: Path) -> Corp
     return load_corpus(kept)
 
 
-def make_ranker(
-    args: argparse.Namespace, name: str, retriever: str = BASE, encoder: str = "minilm"
-) -> tuple[Callable[[str], Ranked], Corpus]:
-    """Ranks all passages of a collection."""
-    documents = read_collection(name, args.collections / name)
-    method = single_step_method(retriever, encoder)
-    corpus = corpus_of(method, documents, args.out / "corpora" / f"{name}-{Path(encoder).stem}")
-    return lambda question: method.retrieve(question, corpus, None), corpus
+def make_ranker(args: argparse.Namespace, name: str, retriever: str, encoder: str) -> Callable[[str], list[Passage]]:
+    """Ranks the passages of a collection."""
+    folder = args.collections / name
+    documents = read_collection(name, folder)
+    if args.sizes:
+        return level_ranker(args, name, [document.id for document in documents], encoder)
+    method = single_step_method(retriever, encoder, reads=reads_of(args))
+    kept = f"{name}-{Path(encoder).stem}" + (f"-{args.dtype}" if args.dtype else "")
+    corpus = corpus_of(method, documents, args.out / "corpora" / kept)
+    embed = method.embed
+    scorer = LateScorer(load_embedder(encoder, reads_of(args))) if args.late else None
+
+    def ranker(question: str) -> list[Passage]:
+        ranked = method.retrieve(question, corpus, None)
+        if scorer is not None and embed is not None and not are_unknown(embed, [question])[0]:
+            ranked, _ = rerank_best(question, corpus, ranked, scorer, LATE, by_words=False)
+        return first_passages(corpus, ranked, folder)
+
+    return ranker
+
+
+def reads_of(args: argparse.Namespace) -> EncoderOptions:
+    return EncoderOptions(dtype=args.dtype)
+
+
+def level_ranker(
+    args: argparse.Namespace, name: str, files: Sequence[str], encoder: str
+) -> Callable[[str], list[Passage]]:
+    """Ranks the smallest parts of an index with levels; a part's score has a share of those around it."""
+    folder, levels = args.collections / name, [int(size) for size in args.sizes.split(":")]
+    kept = args.out / "indexes" / f"{name}-{Path(encoder).stem}-{args.sizes.replace(':', '_')}-{args.parents}"
+    chunking = ChunkConfig(strategy="levels", levels=LevelsConfig(sizes=tuple(levels)))
+    reads = reads_of(args)
+    with read_with(no_ignore=True):
+        settings = index_settings(None, encoder, chunking, tree=True, notes="none", parents=args.parents, reads=reads)
+        build_index(kept, files, settings)
+    index = open_index(kept)
+    options = SearchOptions(NUM_LEVEL_PASSAGES, levels=str(min(levels)), smooth=args.smooth)
+    return lambda question: [
+        Passage(os.path.relpath(hit.place.document, folder), hit.spans, hit.score, hit.text)
+        for hit in index.find(question, options).hits
+    ]
 
 
 def rank(args: argparse.Namespace) -> None:
     """Writes the best files and passages of every question."""
     label = args.label or (args.retriever if args.model == "minilm" else f"{args.retriever}-{Path(args.model).stem}")
     for name in args.names:
-        folder = args.collections / name
-        questions = read_questions(QUESTIONS / f"{name}.jsonl", folder)
-        ranker, corpus = make_ranker(args, name, args.retriever, args.model)
+        if (args.out / label / f"{name}.json").exists():
+            continue
+        questions = read_questions(QUESTIONS / f"{name}.jsonl", args.collections / name)
+        ranker = make_ranker(args, name, args.retriever, args.model)
         ranker(questions[0].text)  # compiles
         start = time.process_time()
         found = [ranker(question.text) for question in questions]
         spent = (time.process_time() - start) / len(questions)
-        rows = [row_of(corpus, each, folder, question) for each, question in zip(found, questions, strict=True)]
+        rows = [row_of(each, question) for each, question in zip(found, questions, strict=True)]
         write(args.out, label, name, {"cpu_ms": round(1000 * spent, 1), "questions": rows})
 
 
 def rerank(args: argparse.Namespace) -> None:
-    """Writes the scores of a reranker for the best passage of hybrid's files."""
-    from qrag_jax.index.rerankers import load_reranker
-
+    """Writes the scores of a reranker for the best passage of hybrid's files; adds to those that are there."""
     label = args.label or args.model.replace("/", "_")
-    reranker = load_reranker(args.model)
+    reranker = reranker_of(args.model)
     for name in args.names:
-        if (args.out / label / f"{name}.json").exists():
+        questions = read_questions(QUESTIONS / f"{name}.jsonl", args.collections / name)
+        path = args.out / label / f"{name}.json"
+        known = json.loads(path.read_text()) if path.exists() else {"cpu_ms": 0.0, "tokens": 0.0}
+        scores = known.get("scores", [[] for _ in questions])
+        if min(map(len, scores)) >= args.files:
             continue
-        folder = args.collections / name
-        questions = read_questions(QUESTIONS / f"{name}.jsonl", folder)
-        ranker, corpus = make_ranker(args, name)
-        scores, spent, tokens = [], [], []
-        for question in questions:
-            files = ranked_files(corpus, ranker(question.text), folder)[: args.files]
-            texts = [corpus.full_texts[node] for _, node, _ in files]
-            before, start = reranker.counts.num_tokens, time.process_time()
-            scores.append([round(float(score), 5) for score in reranker(question.text, texts)])
-            spent.append(time.process_time() - start)
-            tokens.append(reranker.counts.num_tokens - before)
-        cost = {"cpu_ms": round(1000 * float(np.mean(spent)), 1), "tokens": round(float(np.mean(tokens)), 1)}
-        write(args.out, label, name, {**cost, "scores": scores})
+        ranker = make_ranker(args, name, BASE, "minilm")
+        spent, before = 0.0, reranker.counts.num_tokens
+        for question, found in zip(questions, scores, strict=True):
+            texts = [one.text for one in best_of_files(ranker(question.text))[len(found) : args.files]]
+            start = time.process_time()
+            found += [round(float(score), 5) for score in reranker(question.text, texts)]
+            spent += time.process_time() - start
+        cpu_ms = known["cpu_ms"] + 1000 * spent / len(questions)
+        tokens = known["tokens"] + (reranker.counts.num_tokens - before) / len(questions)
+        write(args.out, label, name, {"cpu_ms": round(cpu_ms, 1), "tokens": round(tokens, 1), "scores": scores})
+
+
+def pairs(args: argparse.Namespace) -> None:
+    """Writes pairs to train a reranker on: OUT/pairs.jsonl."""
+    rng, groups = np.random.default_rng(0), []
+    for name in args.names:
+        sections = titled_sections(read_collection(name, args.collections / name))
+        for number in rng.permutation(len(sections))[:NUM_HEADINGS].tolist():
+            title, sentences = sections[number]
+            groups.append({"question": title, "positive": " ".join(sentences)})
+    if args.conditionalqa:
+        groups += conditionalqa_pairs(args.conditionalqa)
+    with (args.out / "pairs.jsonl").open("w") as file:
+        file.writelines(json.dumps(groups[number]) + "\n" for number in rng.permutation(len(groups)).tolist())
+    print(f"{len(groups):,} pairs")
+
+
+def conditionalqa_pairs(folder: Path) -> list[dict[str, Any]]:
+    """The passage with the first evidence of each training question; wrong are the nearest ones of a page by words."""
+    task = read_conditionalqa(folder, "conditionalqa", questions="train")
+    method = single_step_method("bm25")
+    texts = {document.id: document for document in task.documents}
+    groups = []
+    for question in task.questions:
+        first = question.evidence[0]
+        page = method.build([texts[first.document_id]])
+        ranked = method.retrieve(question.text, page, None).ids.tolist()
+        holds = [
+            any(start < first.end and first.start < end for start, end in page.nodes[node].spans) for node in ranked
+        ]
+        right = [node for node, has in zip(ranked, holds, strict=True) if has]
+        wrong = [page.full_texts[node] for node, has in zip(ranked, holds, strict=True) if not has][:NUM_WRONG]
+        if right:
+            positive = page.full_texts[right[0]]
+            negatives = [text for text in wrong if text != positive]
+            groups.append({"question": question.text, "positive": positive, "negatives": negatives})
+    return groups
+
+
+def reranker_of(source: str) -> Reranker:
+    """`late:ENCODER` compares token vectors of an encoder; others as `qrag find --rerank` takes them."""
+    kind, _, encoder = source.partition(":")
+    return LateScorer(load_embedder(encoder)) if kind == "late" else load_reranker(source)
 
 
 def write(out: Path, label: str, name: str, content: Mapping[str, Any]) -> None:
@@ -188,8 +298,9 @@ def reranked_places(
     for row, found in zip(rows, scores, strict=True):
         first = np.array(row["scores"])
         new = np.array(found)
-        total = new if np.isinf(weight) else first + weight * new
-        order = [*np.argsort(-total[:num_files], kind="stable").tolist(), *range(num_files, len(first))]
+        new = new[:num_files]
+        total = new if np.isinf(weight) else first[: len(new)] + weight * new
+        order = [*np.argsort(-total, kind="stable").tolist(), *range(len(new), len(first))]
         right = [row["right"][place] for place in order]
         files.append(first_place(right))
         passages.append(first_place([row["best_holds_proof"][place] for place in order]))
@@ -256,22 +367,24 @@ def weights(args: argparse.Namespace) -> None:
 
 
 def table(args: argparse.Namespace) -> None:
-    """Prints the table of the fresh questions; rerankers at the weights of `--weights LABEL=W`."""
-    rows = collected(args.out, BASE, FRESH, "questions")
+    """Prints the table of the fresh questions of `--names`; rerankers at the weights of `--weights LABEL=W`."""
+    names = [name for name in args.names if name in FRESH]
+    rows = collected(args.out, BASE, names, "questions")
     chosen = {label: float(value) for label, _, value in (each.rpartition("=") for each in args.weights)}
     base = places_of(rows)
-    found: list[tuple[str, Places, float]] = [(BASE, base, cpu_ms(args.out, BASE))]
+    found: list[tuple[str, Places, float]] = [(BASE, base, cpu_ms(args.out, BASE, names))]
     for folder in sorted(args.out.iterdir()):
         label = folder.name
-        if label == BASE or not all((folder / f"{name}.json").exists() for name in FRESH):
+        if label == BASE or not all((folder / f"{name}.json").exists() for name in names):
             continue
-        if "questions" in load(args.out, label, FRESH[0]):
-            found.append((label, places_of(collected(args.out, label, FRESH, "questions")), cpu_ms(args.out, label)))
+        if "questions" in load(args.out, label, names[0]):
+            places = places_of(collected(args.out, label, names, "questions"))
+            found.append((label, places, cpu_ms(args.out, label, names)))
             continue
-        scores = collected(args.out, label, FRESH, "scores")
+        scores = collected(args.out, label, names, "scores")
         for num_files in cuts(scores):
             places = reranked_places(rows, scores, num_files, chosen.get(label, np.inf))
-            spent = cpu_ms(args.out, label) * num_files / max(map(len, scores))
+            spent = cpu_ms(args.out, label, names) * num_files / max(map(len, scores))
             found.append((f"{label}, {num_files} files", places, spent))
     tests = {
         most: [sign_test(within(places.files, most), within(base.files, most)) for _, places, _ in found]
@@ -293,23 +406,29 @@ def table(args: argparse.Namespace) -> None:
     print("\n".join(grid(heads, cells)))
 
 
-def cpu_ms(out: Path, label: str) -> float:
-    return float(np.mean([load(out, label, name)["cpu_ms"] for name in FRESH]))
+def cpu_ms(out: Path, label: str, names: Sequence[str]) -> float:
+    return float(np.mean([load(out, label, name)["cpu_ms"] for name in names]))
 
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("what", choices=("rank", "rerank", "weights", "table"))
+    parser.add_argument("what", choices=("rank", "rerank", "pairs", "weights", "table"))
     parser.add_argument("collections", type=Path, nargs="?", help="folder of the collections; not of weights and table")
     parser.add_argument("out", type=Path, help="folder of the results")
     parser.add_argument("--names", type=lambda text: text.split(","), default=[*OLDER, *FRESH])
     parser.add_argument("--model", default="minilm", help="encoder, or reranker as `qrag find --rerank` takes it")
     parser.add_argument("--retriever", default=BASE, help="hybrid, dense or bm25")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of the encoder of `rank`")
+    parser.add_argument("--conditionalqa", type=Path, help="folder of ConditionalQA, for `pairs`")
+    parser.add_argument("--late", action="store_true", help="order the best passages by token vectors, as qrag does")
+    parser.add_argument("--sizes", help="rank parts of several sizes, such as 800:200, and return the smallest")
+    parser.add_argument("--smooth", type=float, default=0.0, help="with --sizes: share of larger parts in a score")
+    parser.add_argument("--parents", default="mean", help="with --sizes: vectors of larger parts")
     parser.add_argument("--files", type=int, default=NUM_FILES, help="candidates of `rerank`")
     parser.add_argument("--label", help="name of the results")
     parser.add_argument("--weights", nargs="*", default=[], metavar="LABEL=W", help="of rerankers, for the table")
     args = parser.parse_args()
-    {"rank": rank, "rerank": rerank, "weights": weights, "table": table}[args.what](args)
+    {"rank": rank, "rerank": rerank, "pairs": pairs, "weights": weights, "table": table}[args.what](args)
 
 
 if __name__ == "__main__":

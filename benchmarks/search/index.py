@@ -28,7 +28,7 @@ from qrag_jax.index import build_index, index_method, index_settings, load_index
 from qrag_jax.index.settings import write_settings
 from qrag_jax.index.stores.sqlite.database import create, writing_to
 from qrag_jax.index.stores.sqlite.document_rows import put
-from qrag_jax.index.stores.sqlite.entries import Entry, Origin
+from qrag_jax.index.stores.sqlite.entries import Entry, Origin, text_key
 from qrag_jax.types import Document
 
 CHUNKS_PER_DOCUMENT, WORDS_PER_CHUNK, DIM = 100, 150, 384
@@ -55,13 +55,13 @@ def row(what: str, times: tuple[float, float], note: str = "") -> None:
     print(f"| {what} | {times[0]:.2f} | {times[1]:.2f} | {note} |", flush=True)
 
 
-def drawn_index(folder: Path, num_documents: int) -> None:
-    """An index of drawn words and vectors, a transaction a document."""
+def drawn_index(folder: Path, num_documents: int, num_tokens: int = 0) -> None:
+    """An index of drawn words and vectors, a transaction a document; with vectors of so many tokens a chunk, if any."""
     rng = np.random.default_rng(SEED)
     words = np.array([f"word{number}" for number in range(5_000)])
     folder.mkdir()
     create(folder)
-    settings = index_settings(notes="none")
+    settings = index_settings(notes="none", late=num_tokens > 0)
     with writing_to(folder) as connection:
         for number in range(num_documents):
             lines = [" ".join(rng.choice(words, WORDS_PER_CHUNK)) for _ in range(CHUNKS_PER_DOCUMENT)]
@@ -71,7 +71,12 @@ def drawn_index(folder: Path, num_documents: int) -> None:
             nodes = tuple(make_chunk(document, [span], 1, lambda text: WORDS_PER_CHUNK) for span in spans)
             vectors = rng.standard_normal((len(nodes), DIM), np.float32)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-            entry = Entry(document, nodes, vectors, np.zeros(len(nodes), bool), Origin("drawn", "drawn"))
+            tokens: dict[int, tuple[bytes, bytes]] = {}
+            if num_tokens:
+                codes = rng.integers(-127, 128, (len(nodes), num_tokens, DIM), np.int8)
+                tokens = {node: (text_key(line), codes[node].tobytes()) for node, line in enumerate(lines)}
+            origin = Origin("drawn", "drawn")
+            entry = Entry(document, nodes, vectors, np.zeros(len(nodes), bool), origin, tokens=tokens)
             put(connection, folder, entry)
     write_settings(folder, settings)
 

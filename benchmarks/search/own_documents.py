@@ -174,8 +174,8 @@ def make_llamaindex(python: str, folder: Path, questions: Sequence[Question]) ->
     return dict(zip(asked, json.loads(done.stdout.splitlines()[-1]), strict=True)).__getitem__
 
 
-def training_lines(documents: Sequence[Document], seed: int = 0) -> list[dict]:
-    """At most `NUM_LINES` for `qrag train data.task=jsonl`, of titled sections that have two sentences or more."""
+def titled_sections(documents: Sequence[Document]) -> list[tuple[str, list[str]]]:
+    """(title, first sentences) of sections that have two sentences or more."""
     from qrag_jax.chunking.strategies.headings import find_sections
     from qrag_jax.chunking.text.sentences import split_sentences
 
@@ -189,6 +189,12 @@ def training_lines(documents: Sequence[Document], seed: int = 0) -> list[dict]:
                 sentences = [sentence for sentence in sentences if len(sentence.split()) > 3]
                 if len(sentences) >= NUM_GOLD and title.strip():
                     sections.append((" ".join(title.split()), sentences[:SENTENCES_A_SECTION]))
+    return sections
+
+
+def training_lines(documents: Sequence[Document], seed: int = 0) -> list[dict]:
+    """At most `NUM_LINES` for `qrag train data.task=jsonl`, of titled sections."""
+    sections = titled_sections(documents)
     rng, lines = np.random.default_rng(seed), []
     for number in rng.permutation(len(sections))[:NUM_LINES].tolist():
         title, sentences = sections[number]

@@ -1,6 +1,7 @@
 """Errors and warnings for the command line: they name the flag instead of the argument."""
 
 import argparse
+import shlex
 from collections.abc import Mapping
 
 from qrag_jax.errors import Arg, InputError, InputWarning
@@ -43,4 +44,6 @@ def cli_text(error: Exception | Warning | str, flags: Mapping[str, str]) -> str:
 def as_flag(arg: Arg) -> str:
     """An argument as a flag of the command line, for any verb."""
     value = ",".join(map(str, arg.value)) if isinstance(arg.value, tuple) else arg.value
+    if isinstance(value, str) and value != value.strip():  # a prompt that ends in a space
+        value = shlex.quote(value)
     return f"--{arg.name}" if value is None or value is True else f"--{arg.name} {value}"

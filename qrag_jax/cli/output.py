@@ -122,6 +122,7 @@ def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, 
     passages = [
         _citation_to_json(citation)
         | {"num_tokens": passage.num_tokens, "score": passage.score, "rank": passage.rank}
+        | score_to_json(answer.late, passage.node, "late_score")
         | score_to_json(answer.reranked, passage.node)
         for citation, passage in zip(answer.given, context.passages, strict=True)
     ]
@@ -147,6 +148,7 @@ def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, 
         "num_chunks": answer.num_chunks,
         "retriever": answer.retriever,
         "notes_mode": answer.notes,
+        **late_to_json(answer.late),
         **reranked_to_json(answer.reranked),
         "model": answer.model,
         "prompt_sha256": answer.prompt_sha256,
@@ -170,9 +172,14 @@ def reranked_to_json(reranked: Reranked | None) -> dict[str, object]:
     return {"rerank": told | {"num_passages_cut": reranked.num_cut}}
 
 
-def score_to_json(reranked: Reranked | None, node: int) -> dict[str, object]:
+def late_to_json(late: Reranked | None) -> dict[str, object]:
+    """Describes the comparison of token vectors; empty without it."""
+    return {} if late is None else {"late": {"weight": late.weight, "num_passages": len(late.scores)}}
+
+
+def score_to_json(reranked: Reranked | None, node: int, name: str = "rerank_score") -> dict[str, object]:
     """The score of a passage by a reranker, null if it was no candidate; nothing without a reranker."""
-    return {} if reranked is None else {"rerank_score": reranked.scores.get(node)}
+    return {} if reranked is None else {name: reranked.scores.get(node)}
 
 
 def say_reranked(reranked: Reranked | None) -> None:

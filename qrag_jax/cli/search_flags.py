@@ -27,12 +27,16 @@ CHOICE = """\
 --html_part,--html --comments --outputs --fields
 """
 RERANK = """\
+--late           compare the best passages token by token too
 --rerank MODEL   let a model read the best passage of the best files together with the question, and order them anew
 . --rerank_files N     for --rerank: number of files (default: 10)
 . --rerank_passages N  for --rerank: read so many of the best passages, whatever their files
 . --rerank_weight X    for --rerank: weight of its score beside that of the search (default: as the model needs)
 """
 RERANK_HELP = """\
+--late compares each token of the question with each token of the 24 best passages, as ColBERT does. It reads the
+passages again, unless the index was made with `qrag index build --late`. In the JSON, `late_score` is that score.
+
 --rerank reads a passage and the question together, which takes seconds. MODEL is a folder, a .gguf file, a hub id or
 smollm2: a classifier with one output, such as `qrag train reranker` writes, or a language model. Qwen3-Reranker says
 whether the passage answers; another one says how likely the question is after the passage, and its score is added to

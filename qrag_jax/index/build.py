@@ -62,6 +62,7 @@ def index_settings(
     compressor: str | os.PathLike | None = None,
     store: StoreName = "memory",
     reads: EncoderOptions = AS_MADE,
+    late: bool = False,
 ) -> IndexSettings:
     """The settings of a new index.
 
@@ -79,6 +80,8 @@ def index_settings(
         compressor: run of the compressor, with parents `compressor`.
         store: one of `names.STORES`; it finds the nearest vectors.
         reads: prompts and size of the vectors; not of a run.
+        late: store the vectors of all tokens too (about 77 kB for a chunk of 200 tokens), so that searches with `late`
+            need not compute them; not with a run.
 
     Raises:
         UsageError: two options do not go together, or the tagger or compressor does not exist.
@@ -96,6 +99,8 @@ def index_settings(
         raise UsageError(f"tagger {tagger}: works only with points=tagger; choose that, or leave tagger out")
     notes = notes or ("none" if run is not None or has_levels else "mentions")
     setting = NotesSetting(notes) if isinstance(notes, str) else notes
+    if run is not None and late:
+        raise UsageError((Arg("late"), ": a run compares no token vectors; leave one of the two out"), field="late")
     if run is not None:
         return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting, store=store)
     return IndexSettings(
@@ -107,6 +112,7 @@ def index_settings(
         parents=_parents_setting(parents or "best_child", compressor) if has_levels else None,
         store=store,
         reads=reads,
+        late=late,
     )
 
 
@@ -290,7 +296,7 @@ def _load_maker(settings: IndexSettings) -> Maker:
     method = index_method(settings)
     assert isinstance(method.embed, Encoder)  # hybrid and runs have an encoder
     if not settings.is_tree:
-        return Maker(method.chunk, method.embed, method.count)
+        return Maker(method.chunk, method.embed, method.count, keeps_tokens=settings.late)
     assert settings.chunking is not None  # only an index made by a run has none
     build = make_tree_builder(settings.chunking, method.count, predict=_load_points(settings, method.embed))
 
@@ -299,7 +305,7 @@ def _load_maker(settings: IndexSettings) -> Maker:
         return made, made.node_chunks(document, method.count)
 
     parents = None if settings.parents is None else _load_parents(settings.parents, method)
-    return Maker(method.chunk, method.embed, method.count, tree, parents)
+    return Maker(method.chunk, method.embed, method.count, tree, parents, settings.late)
 
 
 def _load_points(settings: IndexSettings, encoder: Encoder) -> PredictPoints | None:

@@ -9,7 +9,7 @@ with open_index("notes/") as index:                               # or an index 
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +17,7 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.documents.found import named_paths
 from qrag_jax.index.build import index_method
 from qrag_jax.index.info import IndexInfo
+from qrag_jax.index.load import stored_tokens
 from qrag_jax.index.methods import Method, Picks, Show, load_embedder
 from qrag_jax.index.options import AskOptions, Found, SearchOptions, check_context, check_options
 from qrag_jax.index.rerankers import load_reranker
@@ -43,10 +44,11 @@ from qrag_jax.search.copies import rank_distinct
 from qrag_jax.search.corpus import Corpus, are_unknown
 from qrag_jax.search.hits import make_hits
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
+from qrag_jax.search.late import LATE_PASSAGES, LateScorer
 from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.search.levels.planners import Planned, Planner, rank_levels
 from qrag_jax.search.note_search import make_noted_retrieve
-from qrag_jax.search.rerank import Reranked, RerankOptions, rank_enough, rerank, rerank_options
+from qrag_jax.search.rerank import Reranked, RerankOptions, candidates, rank_enough, rerank, rerank_options
 from qrag_jax.types import (
     AS_MADE,
     Arg,
@@ -164,19 +166,20 @@ class Index:
         *,
         only: str | Sequence[str] = (),
         retriever: "str | os.PathLike | QRagRetriever | None" = None,
+        late: bool = False,
         rerank: RerankOptions | Reranker | str | None = None,
     ) -> list[Hit]:
         """The passages that best answer a question, the best first; equal texts are one hit, with all their places.
 
         Args:
-            top_k, only, retriever: as in `SearchOptions`.
+            top_k, only, retriever, late: as in `SearchOptions`.
             rerank: reranks the best candidates: options, a reranker, or its name as `load_reranker` takes it.
 
         Raises:
             UsageError: the retriever or the reranker does not exist, or `only` matches no document.
             InputError: the question is blank or too long for the encoder, or the index is damaged.
         """
-        options = SearchOptions(top_k, _patterns(only), retriever, rerank=rerank_options(rerank))
+        options = SearchOptions(top_k, _patterns(only), retriever, late=late, rerank=rerank_options(rerank))
         return self.find(question, options).hits
 
     def find(self, question: str, options: SearchOptions | None = None) -> Found:
@@ -185,11 +188,11 @@ class Index:
         self.check(question, options)
         method = self._method(options)
         before, _ = method.spent()
-        view, reranker = self._view(options, method), self._reranker(options)
+        again, view = self._rerankers_of(question, options), self._view(options, method)  # the longer one last
         seconds, self._seconds = self._seconds, {}
         with timed("search", seconds):
             planner = view.planner(options.levels)
-            ranked, planned, reranked = self._rank(question, options, method, view, planner, reranker)
+            ranked, told = self._rank(question, options, method, view, planner, again)
         picks = ranked if isinstance(ranked, Picks) else None
         return Found(
             question,
@@ -198,10 +201,11 @@ class Index:
             self._mode(options),
             len(view.corpus.leaves),
             view.corpus.num_beyond_window,
-            _with_rerank(Cost(_rounded(seconds), method.spent()[0] - before), reranked, "search"),
-            planned,
+            told.added_to(Cost(_rounded(seconds), method.spent()[0] - before), "search"),
+            told.planned,
             None if picks is None else picks.stop_reason,
-            reranked,
+            told.reranked,
+            told.late,
         )
 
     def check(self, question: str, options: SearchOptions | AskOptions | None = None) -> None:
@@ -239,14 +243,15 @@ class Index:
         search = self._defaults(search if retriever is None else replace(search, retriever=retriever))
         self.check(question, replace(options, search=search))
         generator, method, template = self._generator(llm), self._method(search), load_prompt(PROMPT, options.prompts)
-        before, view, reranker = method.spent(), self._view(search, method), self._reranker(search)
+        before, again = method.spent(), self._rerankers_of(question, search)
+        view = self._view(search, method)
         spent, self._seconds = self._seconds, {}
         planner = view.planner(search.levels, generator, options.prompts)
-        told: list[tuple[Planned | None, Reranked | None]] = []
+        told: list[_Told] = []
 
         def rank(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
-            ranked, plan, reranked = self._rank(question, search, method, view, planner, reranker)
-            told.append((plan, reranked))
+            ranked, one = self._rank(question, search, method, view, planner, again)
+            told.append(one)
             return ranked
 
         budget = self._budget(question, template, options, search, generator)
@@ -264,9 +269,9 @@ class Index:
         elif options.num_quotes:
             answer = quote_passages(answer, view.corpus, method.embed, options.num_quotes)
         answer = self._told(answer, spent, search, before)
-        ((planned, reranked),) = told
-        cost = _with_rerank(_with_plan(answer.cost, planned), reranked, "retrieve")
-        return replace(answer, cost=cost, levels=planned, reranked=reranked)
+        (one,) = told
+        cost = one.added_to(_with_plan(answer.cost, one.planned), "retrieve")
+        return replace(answer, cost=cost, levels=one.planned, reranked=one.reranked, late=one.late)
 
     def add(self, paths: Paths, plan: Plan | None = None) -> Changes:
         """Adds the documents of files and folders; a document of the same path is replaced. Removes nothing.
@@ -382,6 +387,16 @@ class Index:
             self._views[key] = view
         return self._views[key]
 
+    def _rerankers_of(self, question: str, options: SearchOptions) -> tuple[LateScorer | None, Reranker | None]:
+        """The two scorers that order the best passages anew; no token vectors for questions in unknown words."""
+        late, encoder = None, self._encoder
+        # check_options refuses searches without an encoder
+        if options.late and encoder is not None and not are_unknown(encoder, [question])[0]:
+            late = LateScorer(encoder)
+            if isinstance(self._source, StoredSource) and self.settings.late:
+                late = LateScorer(encoder, stored_tokens(self.name, encoder.token_dim, encoder.fingerprint))
+        return late, self._reranker(options)
+
     def _reranker(self, options: SearchOptions) -> Reranker | None:
         """The reranker; loaded once."""
         if options.rerank is None:
@@ -402,23 +417,36 @@ class Index:
         method: Method,
         view: View,
         planner: Planner | None,
-        reranker: Reranker | None,
-    ) -> tuple[Ranked, Planned | None, Reranked | None]:
-        """The best nodes, the choice of a planner of levels, and what a reranker did."""
+        again: tuple[LateScorer | None, Reranker | None],
+    ) -> "tuple[Ranked, _Told]":
+        """The best nodes, with the record of how they were chosen and ordered."""
+        (late, reranker), corpus, told = again, view.corpus, _Told()
+
+        def rank(most: int | None) -> Ranked:
+            nonlocal told
+            ranked, planned = self._rank_once(question, replace(options, top_k=most), method, view, planner)
+            told = replace(told, planned=planned)
+            return ranked
+
+        wanted = options.top_k
+        if late is not None and wanted is not None:
+            wanted = max(wanted, LATE_PASSAGES)
         if options.rerank is None or reranker is None:
-            return *self._rank_once(question, options, method, view, planner), None
-        if planner is not None:  # it may be a language model, which is asked once
-            every = replace(options, top_k=None)
-            ranked, planned = self._rank_once(question, every, method, view, planner)
+            ranked, last = rank(wanted), 0
         else:
-
-            def rank(most: int | None) -> Ranked:
-                return self._rank_once(question, replace(options, top_k=most), method, view, None)[0]
-
-            ranked, planned = rank_enough(rank, view.corpus, options.top_k, options.rerank), None
-        by_words = options.retriever == "bm25"
-        ranked, reranked = rerank(question, view.corpus, ranked, reranker, options.rerank, by_words=by_words)
-        return ranked.first(options.top_k), planned, reranked
+            # A planner may be a language model, which is asked once.
+            enough = rank_enough(rank, corpus, wanted, options.rerank) if planner is None else rank(None)
+            ranked, last = enough, 1 + int(candidates(corpus, enough, options.rerank).max(initial=-1))
+        if late is not None:
+            # All candidates of the reranker get a score by tokens, because it adds its own to that.
+            most = RerankOptions("late", passages=max(LATE_PASSAGES, last))
+            ranked, by_tokens = rerank(question, corpus, ranked, late, most, by_words=False)
+            told = replace(told, late=by_tokens)
+        if options.rerank is not None and reranker is not None:
+            by_words = options.retriever == "bm25"
+            ranked, reranked = rerank(question, corpus, ranked, reranker, options.rerank, by_words=by_words)
+            told = replace(told, reranked=reranked)
+        return ranked.first(options.top_k), told
 
     def _rank_once(
         self, question: str, options: SearchOptions, method: Method, view: View, planner: Planner | None
@@ -521,16 +549,26 @@ class Index:
         )
 
 
+@dataclass(frozen=True)
+class _Told:
+    """The choice of levels, and the work of both scorers that order the best passages anew."""
+
+    planned: Planned | None = None
+    late: Reranked | None = None
+    reranked: Reranked | None = None
+
+    def added_to(self, cost: Cost, stage: str) -> Cost:
+        """A cost with those of both orders, whose seconds were counted for a stage."""
+        seconds = dict(cost.seconds)
+        for name, one in (("late", self.late), ("rerank", self.reranked)):
+            if one is not None:
+                seconds |= {stage: seconds[stage] - one.seconds, name: one.seconds}
+        num_read = 0 if self.reranked is None else self.reranked.num_tokens
+        return replace(cost, seconds=_rounded(seconds), reranker_tokens=num_read)
+
+
 def _rounded(seconds: dict[str, float]) -> dict[str, float]:
     return {stage: round(value, 3) for stage, value in seconds.items()}
-
-
-def _with_rerank(cost: Cost, reranked: Reranked | None, stage: str) -> Cost:
-    """A cost with that of a reranker, whose seconds were counted for a stage."""
-    if reranked is None:
-        return cost
-    seconds = {**cost.seconds, stage: cost.seconds[stage] - reranked.seconds, "rerank": reranked.seconds}
-    return replace(cost, seconds=_rounded(seconds), reranker_tokens=reranked.num_tokens)
 
 
 def _with_plan(cost: Cost, planned: Planned | None) -> Cost:

@@ -24,6 +24,7 @@ from qrag_jax.index.stores.sqlite.entries import (
     unpack_nodes,
 )
 from qrag_jax.index.stores.sqlite.note_rows import count_notes, read_mark
+from qrag_jax.index.stores.sqlite.token_rows import count_tokens
 from qrag_jax.index.update_notes import NotesMade, current_mark
 from qrag_jax.types import InputError
 
@@ -69,6 +70,7 @@ class IndexInfo:
         notes: their number, and the number left out for each reason; zeros if the index has none.
         are_notes_current: all notes are there; False after an update that was stopped.
         damaged_notes: names of damaged notes; filled only by a check.
+        late: number of chunks whose token vectors are stored, and bytes of these.
     """
 
     folder: Path | None
@@ -82,6 +84,7 @@ class IndexInfo:
     notes: NotesMade = field(default_factory=NotesMade)
     are_notes_current: bool = True
     damaged_notes: tuple[str, ...] = ()
+    late: tuple[int, int] = (0, 0)
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -120,6 +123,7 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
         with named(folder / CATALOGUE):
             rows = list(_rows(connection, names))
             notes, current = _notes(connection, folder, settings, found)
+            late = count_tokens(connection) if settings.late and (found is None or found.is_whole) else (0, 0)
     try:
         documents = tuple(_document_info(*row) for row in rows if row[0] is not None)
         failed = tuple(_failure(number, key, error) for number, key, *_, error in rows if error)
@@ -129,7 +133,7 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
     num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     seen = found or Survey({}, ())
     whole = folder, settings, documents, failed, dim, num_bytes
-    return IndexInfo(*whole, seen.damaged, seen.fault, notes, current, seen.damaged_notes)
+    return IndexInfo(*whole, seen.damaged, seen.fault, notes, current, seen.damaged_notes, late)
 
 
 def _notes(

@@ -14,10 +14,18 @@ from qrag_jax.index.folder import CATALOGUE, index_folder
 from qrag_jax.index.settings import IndexSettings, read_settings
 from qrag_jax.index.stores.sqlite.database import advice, reading_from
 from qrag_jax.index.stores.sqlite.document_rows import Known, read_all
-from qrag_jax.index.stores.sqlite.entries import unpack_document, unpack_nodes, unpack_tree, unpack_vectors
+from qrag_jax.index.stores.sqlite.entries import (
+    text_key,
+    unpack_document,
+    unpack_nodes,
+    unpack_tree,
+    unpack_vectors,
+)
 from qrag_jax.index.stores.sqlite.note_rows import NoteRow, read_note_rows
+from qrag_jax.index.stores.sqlite.token_rows import find_tokens
 from qrag_jax.index.update_notes import current_mark
 from qrag_jax.search.corpus import Corpus, MadeBy
+from qrag_jax.search.late import StoredTokens
 from qrag_jax.types import Chunk, Cost, Document, InputError, Note
 from qrag_jax.unit_rows import unit_rows
 
@@ -67,6 +75,30 @@ def load_with_notes(path: str | os.PathLike, choose: ChooseNames | None = None) 
         path, choose: as in `load_index`; a note is loaded if both of its documents are.
     """
     return _load(index_folder(path), choose, with_notes=True)
+
+
+def stored_tokens(path: str | os.PathLike, dim: int, fingerprint: str) -> StoredTokens:
+    """Finds the token vectors of texts that an index has now: texts -> int8 [num_tokens, dim] of those it has.
+
+    Args:
+        path: folder of the index.
+        dim: numbers of the vector of a token.
+        fingerprint: of the encoder that asks; nothing is found after another one has made the index anew.
+
+    Raises:
+        InputError: of the function: rows were changed since they were written.
+    """
+    folder = index_folder(path)
+
+    def find(texts: Sequence[str]) -> dict[str, np.ndarray]:
+        if read_settings(folder).fingerprint != fingerprint:
+            return {}
+        keys = {text_key(text): text for text in texts}
+        with reading_from(folder) as connection:
+            found = find_tokens(connection, folder, list(keys))
+        return {keys[key]: np.frombuffer(codes, np.int8).reshape(-1, dim) for key, codes in found.items()}
+
+    return find
 
 
 def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tuple[Corpus, IndexNotes]:

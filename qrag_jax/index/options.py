@@ -32,6 +32,7 @@ class SearchOptions:
         smooth: with levels: share of the part around a part in its score, in [0, 1) (`search/levels/level_search.py`).
         num_steps: for a run: number of picks if `top_k` is None. For `ask`: most passages.
         stop: for a run: keep only the picks before it stops.
+        late: order the best passages by the vectors of their tokens too (`search/late.py`); before `rerank`.
         rerank: how the best candidates are reranked; None leaves the order of the search.
     """
 
@@ -43,6 +44,7 @@ class SearchOptions:
     smooth: float = 0.0
     num_steps: int | None = None
     stop: bool = False
+    late: bool = False
     rerank: RerankOptions | None = None
 
     def __post_init__(self) -> None:
@@ -93,7 +95,8 @@ class Found:
             embedding the documents.
         levels: the levels searched.
         stop_reason: why a run stopped.
-        reranked: what a reranker did.
+        reranked: the work of a reranker.
+        late: the work of the comparison of token vectors.
     """
 
     question: str
@@ -106,6 +109,7 @@ class Found:
     levels: Planned | None = None
     stop_reason: str | None = None
     reranked: Reranked | None = None
+    late: Reranked | None = None
 
 
 def check_options(options: SearchOptions, source: StoredSource | MemorySource, asks: bool) -> None:
@@ -131,6 +135,9 @@ def check_options(options: SearchOptions, source: StoredSource | MemorySource, a
     if not is_run and (options.stop or (options.num_steps is not None and not asks)):
         _refuse_of_run("stop" if options.stop else "num_steps", retriever)
     check_rerank(options.rerank, is_run=is_run)
+    if options.late and (is_run or settings.is_run or retriever == "bm25"):
+        why = "bm25 compares words only" if retriever == "bm25" else "a run reads sentences with an encoder of its own"
+        raise UsageError((Arg("late"), f": {why}; leave it out, or search with hybrid or dense"), field="late")
     check_smooth(options.smooth)
     if options.smooth and options.levels is None:
         raise UsageError(

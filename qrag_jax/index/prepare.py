@@ -10,6 +10,7 @@ made from children has no key; it is made again with its document.
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool
@@ -33,14 +34,15 @@ from qrag_jax.index.stores.sqlite.entries import (
     unpack_nodes,
     unpack_vectors,
 )
+from qrag_jax.index.stores.sqlite.token_rows import find_tokens
 from qrag_jax.search.corpus import ChunkDocument, embed_texts
-from qrag_jax.types import Chunk, CountTokens, Document, Embed, Encoder, InputError
+from qrag_jax.types import Chunk, CountTokens, Document, Embed, Encoder, InputError, ReadsTokens
 from qrag_jax.unit_rows import unit_rows
 
 _OF_PARENT, _KEY_BYTES = b"p", 32  # suffix of the key of a parent's text; size of a key without it
 MakeTree = Callable[[Document], tuple[ChunkTree, Sequence[Chunk]]]
-# Keys of texts -> for each known key, the vector and whether the text is cut.
-Ask = Callable[[Sequence[bytes]], dict[bytes, tuple[np.ndarray, bool]]]
+Vector = tuple[np.ndarray, bool, bytes]  # of a text; whether the text is cut; codes of its tokens, if they are kept
+Ask = Callable[[Sequence[bytes]], dict[bytes, Vector]]  # keys of texts -> the vectors of those that are known
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Maker:
         count: text -> its tokens, by the encoder's tokenizer.
         tree: makes the tree of a document and its nodes, if trees are kept.
         parents: how nodes above the leaves get vectors; None embeds their text like that of leaves.
+        keeps_tokens: the vectors of the leaves' tokens are kept too; `embed` then is a `types.ReadsTokens`.
     """
 
     chunk: ChunkDocument
@@ -60,6 +63,7 @@ class Maker:
     count: CountTokens
     tree: MakeTree | None = None
     parents: Parents | None = None
+    keeps_tokens: bool = False
 
     @property
     def reading(self) -> Reading:
@@ -219,10 +223,10 @@ def _cut(maker: Maker, task: Task) -> _Cut | Failure:
     return Failure(task.file.id, reason, task.origin)
 
 
-def _embed_all(maker: Maker, texts: Sequence[_Text]) -> list[tuple[np.ndarray, bool]]:
-    """A vector for each text, and whether the text was cut. Parents are read in their way, others by the encoder."""
+def _embed_all(maker: Maker, texts: Sequence[_Text]) -> list[Vector]:
+    """The vectors of texts. Parents are read in their way, others by the encoder."""
     is_own = np.array([text.is_parent for text in texts], bool)
-    found: list[tuple[np.ndarray, bool]] = [(np.zeros(0, np.float32), False)] * len(texts)
+    found: list[Vector] = [(np.zeros(0, np.float32), False, b"")] * len(texts)
     ways: list[tuple[Embed | None, np.ndarray]] = [
         (maker.embed, ~is_own),
         (maker.parents and maker.parents.of_texts, is_own),
@@ -231,24 +235,31 @@ def _embed_all(maker: Maker, texts: Sequence[_Text]) -> list[tuple[np.ndarray, b
         places = np.flatnonzero(own).tolist()
         if places:
             assert embed is not None  # texts without it have no key
-            rows = zip(*_embed(maker, embed, [texts[place] for place in places]), strict=True)
-            for place, (vector, is_cut) in zip(places, rows, strict=True):
-                found[place] = vector, bool(is_cut)
+            for place, vector in zip(places, _embed(maker, embed, [texts[place] for place in places]), strict=True):
+                found[place] = vector
     return found
 
 
-def _embed(maker: Maker, embed: Embed, texts: Sequence[_Text]) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors, and which texts were cut: the encoder gives their number, and they are the longest."""
+def _embed(maker: Maker, embed: Embed, texts: Sequence[_Text]) -> list[Vector]:
+    """The vectors of texts. The encoder gives the number of those that were cut, and they are the longest."""
     before = maker.embed.counts.num_texts_cut
-    vectors = embed_texts(embed, [text.text for text in texts])
+    codes: list[np.ndarray] = [np.zeros(0, np.int8)] * len(texts)
+
+    def with_tokens(texts: Sequence[str]) -> np.ndarray:
+        assert isinstance(maker.embed, ReadsTokens)  # an encoder whose tokens are kept
+        vectors, codes[:] = maker.embed.with_tokens(texts)
+        return vectors
+
+    keeps = maker.keeps_tokens and embed is maker.embed
+    vectors = embed_texts(with_tokens if keeps else embed, [text.text for text in texts])
     is_cut = np.zeros(len(texts), bool)
     longest = np.argsort(-np.array([text.num_tokens for text in texts]), kind="stable")
     is_cut[longest[: maker.embed.counts.num_texts_cut - before]] = True
-    return vectors, is_cut
+    return list(zip(vectors, is_cut.tolist(), [one.tobytes() for one in codes], strict=True))
 
 
 def _entries(
-    maker: Maker, whole: Sequence[tuple[Task, _Cut]], read: Sequence[_Read], rows: Sequence[tuple[np.ndarray, bool]]
+    maker: Maker, whole: Sequence[tuple[Task, _Cut]], read: Sequence[_Read], rows: Sequence[Vector]
 ) -> list[Entry]:
     entries, start = [], 0
     for (task, one), own in zip(whole, read, strict=True):
@@ -256,14 +267,19 @@ def _entries(
         here = rows[start : start + int(there.sum())]
         start += len(here)
         vectors = np.zeros((len(one.nodes), len(here[0][0])), np.float32)
-        vectors[there] = [vector for vector, _ in here]
+        vectors[there] = [vector for vector, *_ in here]
         is_cut = np.zeros(len(one.nodes), bool)
-        is_cut[there] = [cut for _, cut in here]
+        is_cut[there] = [cut for _, cut, _ in here]
+        tokens: dict[int, tuple[bytes, bytes]] = {}
+        if maker.keeps_tokens:
+            embedded = zip(np.flatnonzero(there).tolist(), here, strict=True)
+            keys = {node: (own.keys[node] or b"", codes) for node, (*_, codes) in embedded}
+            tokens = {node: keys[node] for node in np.flatnonzero(~one.holds).tolist()}
         if one.tree is not None and maker.parents is not None and maker.parents.of_children is not None:
             num_tokens = np.array([node.num_tokens for node in one.nodes], np.int64)
             made = fill_parents(one.tree, unit_rows(vectors), num_tokens, maker.parents.of_children)
             vectors[~there], there = made[~there], np.full(len(one.nodes), True)
-        entries.append(Entry(one.document, one.nodes, vectors, is_cut, task.origin, one.tree, there))
+        entries.append(Entry(one.document, one.nodes, vectors, is_cut, task.origin, one.tree, there, tokens))
     return entries
 
 
@@ -285,9 +301,10 @@ class KnownVectors:
     numbers: Sequence[int]  # of the rows that existed before
     reading: Reading = "alike"  # of the text of nodes above the leaves
     plain: Collection[int] = ()  # numbers of rows whose nodes were embedded without their context
+    tokens_in: Path | None = None  # folder of the index, if texts without stored tokens count as unknown
     _places: dict[bytes, tuple[int, int]] | None = field(default=None, repr=False)  # row and chunk of each text
 
-    def __call__(self, keys: Sequence[bytes]) -> dict[bytes, tuple[np.ndarray, bool]]:
+    def __call__(self, keys: Sequence[bytes]) -> dict[bytes, Vector]:
         """The vectors of known texts, by their keys."""
         if self._places is None:
             self._places = {}
@@ -308,8 +325,12 @@ class KnownVectors:
                 continue
             nodes, is_cut = unpack_nodes("", row)
             vectors = unpack_vectors(row, len(nodes))
-            found |= {key: (vectors[node], bool(is_cut[node])) for key, node in places}
-        return found
+            found |= {key: (vectors[node], bool(is_cut[node]), b"") for key, node in places}
+        if self.tokens_in is None:
+            return found
+        codes = find_tokens(self.connection, self.tokens_in, list(found))
+        is_known = lambda key: len(key) > _KEY_BYTES or key in codes  # noqa: E731
+        return {key: (*one[:2], codes.get(key, b"")) for key, one in found.items() if is_known(key)}
 
     def add(self, number: int, entry: Entry) -> None:
         """Adds an entry that was written."""

@@ -6,7 +6,7 @@ from qrag_jax.llm.config import key_name_of
 from qrag_jax.models.decoder.sources import find_decoder
 from qrag_jax.models.encoder.sources import is_encoder
 from qrag_jax.models.gguf.file import read_gguf
-from qrag_jax.types import Reranker
+from qrag_jax.types import Reranker, UsageError
 
 _SERVED = re.compile(r"(?:likelihood:)?(.+?)@(https?://.+)")
 _KINDS = ("likelihood", "yesno")
@@ -27,6 +27,8 @@ def load_reranker(source: str) -> Reranker:
         InputError: a file is missing or damaged.
     """
     if served := _SERVED.fullmatch(source):
+        if served[1].startswith("yesno:"):
+            raise UsageError(f"{source}: a server tells only likelihood; load the model in this process for yesno")
         from qrag_jax.llm.server.likelihood import ServerReranker  # takes a second to import
 
         return ServerReranker(served[1], served[2], key_name=key_name_of(served[2]))
@@ -35,6 +37,8 @@ def load_reranker(source: str) -> Reranker:
     from qrag_jax.models.decoder.weights import load_decoder
 
     kind, _, model = source.partition(":")
+    if kind in _KINDS and not model:
+        raise UsageError(f"{source}: no model; name one after the colon")
     if kind not in _KINDS:
         kind, model = "", source
         if is_encoder(model):

@@ -96,6 +96,7 @@ class IndexSettings:
             whose nodes are all embedded.
         store: one of `names.STORES`; it finds the nearest vectors.
         reads: how the encoder reads; not that of a run.
+        late: the vectors of the tokens of all chunks are stored too, for late interaction.
 
     Raises:
         UsageError: the strategy has no tagger or no parents.
@@ -111,6 +112,7 @@ class IndexSettings:
     parents: ParentsSetting | None = None
     store: StoreName = "memory"
     reads: EncoderOptions = EncoderOptions()
+    late: bool = False
 
     def __post_init__(self) -> None:
         if self.tagger is not None and (self.chunking is None or points_of(self.chunking) != "tagger"):
@@ -218,6 +220,12 @@ def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
             ("was made with ", *used, ", not with ", *given),
             file=folder,
             remedy="leave those options out, or build another index",
+        )
+    if known.late != asked.late:
+        raise UsageError(
+            ("was made ", "with" if known.late else "without", " token vectors (", Arg("late"), ")"),
+            file=folder,
+            remedy="build another index",
         )
     for one, other, what in ((known.tagger, asked.tagger, "tagger"), (known.parents, asked.parents, "compressor")):
         if one is not None and other is not None:

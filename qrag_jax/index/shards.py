@@ -153,7 +153,7 @@ def merge_shards(
                 with reading_from(shard) as source:
                     for one in read_all(source, shard):
                         if one.id not in known or known[one.id].origin != one.origin:
-                            copy(connection, folder, one)
+                            copy(connection, folder, one, source)
                             known[one.id] = one
             write_settings(folder, settings)
             if settings.has_notes:

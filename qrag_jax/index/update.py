@@ -58,9 +58,10 @@ from qrag_jax.index.stores.sqlite.document_rows import (
     remove,
 )
 from qrag_jax.index.stores.sqlite.entries import Entry, Failure, Origin
+from qrag_jax.index.token_size import check_room
 from qrag_jax.index.update_notes import KnownTexts, NotesMade, check_notes, take_up, update_notes
 from qrag_jax.index.workers import Group, Workers
-from qrag_jax.types import InputError, NoteReader, UsageError
+from qrag_jax.types import InputError, NoteReader, ReadsTokens, UsageError
 
 # Version of the code that turns text into chunks and embeds them; a new version reads all files again. Version 1
 # embedded chunks without their context.
@@ -116,6 +117,7 @@ class Plan:
         keeps_notes: the writer of notes comes from the index, not from the user. The update is refused if another
             command changes that writer in the meantime.
         note_progress: called with (rows of notes written, rows to write).
+        says: called with a message about the expected size of token vectors.
     """
 
     mirror: bool = False
@@ -129,6 +131,7 @@ class Plan:
     read_notes: NoteReader | None = None
     keeps_notes: bool = False
     note_progress: Callable[[int, int], object] = field(default=lambda done, of: None)
+    says: Callable[[str], object] = field(default=lambda message: None)
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
@@ -225,7 +228,8 @@ class _Update:
         self.readers = _Readers(known)
         numbers = [one.number for one in known if one.number is not None]
         plain = {one.number for one in known if one.number is not None and one.origin.reader.startswith("1 ")}
-        self.vectors = KnownVectors(connection, numbers, settings.reading, plain)
+        tokens_in = folder if settings.late else None
+        self.vectors = KnownVectors(connection, numbers, settings.reading, plain, tokens_in)
         self.ask = self.vectors if settings.reuses_vectors else None
         self.unseen: list[str] = []  # ids of files that could not be hashed
         self.failed: list[Skipped] = []
@@ -238,6 +242,11 @@ class _Update:
         of = len(found.files)
         if self.plan.strict and found.skipped:
             raise InputError(f"{found.skipped[0].id}: {found.skipped[0].reason}")
+        new = [file for file in found.files if file.id not in self.known]
+        if self.settings.late and new:
+            encoder = self._load().embed
+            assert isinstance(encoder, ReadsTokens)  # of an index that keeps token vectors
+            check_room(self.folder, new, encoder.token_dim, self.plan.says)
         for done in self._prepared(self._groups(found.files)):
             for result in done.results:
                 self._write(result)
@@ -268,7 +277,7 @@ class _Update:
             self.connection,
             self.folder,
             self.settings,
-            lambda: self.maker or self.make(),
+            self._load,
             self.note_texts,
             self.plan.read_notes,
             self.plan.note_progress,
@@ -319,10 +328,13 @@ class _Update:
                 yield from workers.run(groups)
             return
         for group in groups:
-            if self.maker is None:
-                self.maker = self.make()
-                self._check_encoder(self.maker.embed.fingerprint)
-            yield prepare(self.maker, group, self.ask)
+            maker = self._load()
+            self._check_encoder(maker.embed.fingerprint)
+            yield prepare(maker, group, self.ask)
+
+    def _load(self) -> Maker:
+        self.maker = self.maker or self.make()
+        return self.maker
 
     def _check_encoder(self, fingerprint: str) -> None:
         """Refuses an encoder other than that of the index; a new index takes it."""

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-import numpy as np
-
-from qrag_jax.index.prepare import Ask, Made, MakeMaker, Task, prepare
+from qrag_jax.index.prepare import Ask, Made, MakeMaker, Task, Vector, prepare
 from qrag_jax.index.stores.sqlite.entries import Failure
 from qrag_jax.types import InputError
 
@@ -154,7 +152,7 @@ def _work(connection: Connection, make: MakeMaker, may_ask: bool) -> None:
     """Runs a process until its connection closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
 
-    def ask(keys: Sequence[bytes]) -> dict[bytes, tuple[np.ndarray, bool]]:
+    def ask(keys: Sequence[bytes]) -> dict[bytes, Vector]:
         connection.send(("ask", keys))
         return connection.recv()
 

@@ -21,7 +21,7 @@ from qrag_jax.models.encoder.embedder import default_tokens_per_block, make_embe
 from qrag_jax.models.encoder.hf_config import read_encoder_config
 from qrag_jax.models.encoder.text_encoder import Compute, EncoderConfig, init_encoder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer, train_word_level
-from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder, save_encoder
+from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder, refuse_projection, save_encoder
 from qrag_jax.models.towers.latent import LatentConfig, make_latent_network
 from qrag_jax.models.towers.prior import make_prior_network
 from qrag_jax.models.towers.q_network import Network, PyTree, TokenRows, VectorRows
@@ -438,13 +438,15 @@ def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
 
 def _make_encoder(spec: EncoderSpec, texts: Sequence[str], key: jax.Array) -> LoadedEncoder:
     if spec.source != "scratch":
-        return load_encoder(
+        loaded = load_encoder(
             spec.source,
             num_layers=spec.num_layers,
             pooling=spec.pooling,
             normalize=spec.normalize,
             revision=spec.revision,
         )
+        refuse_projection(loaded.config, spec.source, "a run")
+        return loaded
     tokenizer = train_word_level(texts)
     config = EncoderConfig(
         vocab_size=tokenizer.vocab_size,

@@ -79,7 +79,7 @@ class Answer:
         num_cut: texts read for this question that the encoder cut off.
         retriever, notes: how passages were found, if an `Index` was asked.
         levels: the levels searched, if an `Index` was asked.
-        reranked: what a reranker did, if an `Index` was asked with one.
+        reranked, late: the work of a reranker and of the comparison of token vectors, if an `Index` was asked so.
     """
 
     question: str
@@ -98,6 +98,7 @@ class Answer:
     notes: NoteMode = "none"
     levels: Planned | None = None
     reranked: Reranked | None = None
+    late: Reranked | None = None
 
     @property
     def text(self) -> str | None:

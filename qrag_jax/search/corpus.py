@@ -346,7 +346,7 @@ def asked_vector(vector: np.ndarray, dim: int) -> np.ndarray:
     return unit_rows(vector[None].astype(np.float32))[0]
 
 
-def are_unknown(embed: Embed, texts: Sequence[str]) -> np.ndarray:
+def are_unknown(embed: object, texts: Sequence[str]) -> np.ndarray:
     """bool [n], True for texts mostly in words that the encoder does not know, so that their vectors are noise.
 
     False for an encoder that does not tell (`types.KnowsWords`), and for text that is mostly ASCII.

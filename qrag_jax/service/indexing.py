@@ -53,6 +53,7 @@ class UpdateRequest:
         cut: how documents are cut.
         notes: how notes are written.
         store: searches the vectors; None: as in the index, or `memory` for a new one.
+        late: store the vectors of tokens too; False: as in the index.
         encoding, strict, num_workers: as in `Plan`.
         shard, num_shards: the shard to build, and the number of shards; None builds the whole index.
     """
@@ -66,6 +67,7 @@ class UpdateRequest:
     reads: EncoderOptions = EncoderOptions()
     notes: NotesRequest = NotesRequest()
     store: StoreName | None = None
+    late: bool = False
     encoding: str | None = None
     strict: bool = False
     num_workers: int = 0
@@ -134,6 +136,7 @@ def update(request: UpdateRequest, watch: NotesWatch = NOBODY) -> Updated:
         note_progress=watch.stage("notes"),
         read_notes=_note_reader(request.notes, settings, make, watch),
         keeps_notes=request.notes.notes is None,
+        says=watch.note,
     )
     if request.shard is None or request.num_shards is None:
         return Updated(found, update_index(folder, request.paths, found, settings, make, plan))
@@ -163,8 +166,9 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
     there = read_settings(request.folder) if is_index(request.folder) else None
     notes = _setting(request.notes, request.folder, None if there is None else there.notes)
     store = request.store or (there.store if there is not None else "memory")
+    late = request.late or (there is not None and there.late)
     if not given and there is not None:
-        return replace(there, notes=notes or there.notes, store=store)
+        return replace(there, notes=notes or there.notes, store=store, late=late)
     if request.retriever is not None and len(given) > 1:
         reason = ("does not work with ", Arg("retriever"), ": a run reads sentences, with its own encoder")
         raise UsageError(reason, field=given[1])
@@ -180,6 +184,7 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
         compressor=cut.compressor,
         store=store,
         reads=request.reads,
+        late=late,
     )
 
 

@@ -207,3 +207,25 @@ def test_the_names_that_a_refusal_points_to_are_there(index, encoder):
 def test_what_is_asked_wrongly_is_refused(index, argv, said):
     code, out, err = index(*argv.split())
     assert (code, out) == (2, "") and said in err
+
+
+def test_late_stores_what_a_search_would_compute(index, encoder, command):
+    code, _, err = index("build", "i", "notes", "--model", encoder, "--strategy", "fixed", "--late")
+    assert code == 0 and "token vectors take up to " in err and "the disk has " in err
+    assert index("build", "j", "notes", "--model", encoder, "--strategy", "fixed")[0] == 0
+    told = json.loads(index("info", "i", "--json")[1])["late"]
+    assert told["num_chunks"] == 2 and told["bytes"] == 16 * (5 + 4)  # words and full stops of size 16
+    assert "\nlate      0.0 MB of token vectors, 0.1 kB a chunk\n" in index("info", "i", "--verify")[1]
+    found = []
+    for folder in ("i", "j"):
+        code, out, err = command("find", folder, "Who has the key?", "--late", "--json")
+        assert code == 0, err
+        found.append(json.loads(out))
+    kept, computed = ([one["late_score"] for one in told["passages"]] for told in found)
+    np.testing.assert_allclose(kept, computed, atol=0.01)  # rounding to int8, in another shape
+    assert found[0]["late"] == {"weight": 4.0, "num_passages": 2} and found[0]["cost"]["seconds"]["late"] >= 0
+    assert [one["file"] for one in found[0]["passages"]] == [one["file"] for one in found[1]["passages"]]
+    code, _, err = index("build", "j", "notes", "--late")
+    assert code == 2 and "j: was made without token vectors (--late); build another index" in err
+    code, _, err = command("find", "i", "Who has the key?", "--late", "--retriever", "bm25")
+    assert code == 2 and "--late: bm25 compares words only" in err

@@ -5,6 +5,7 @@ import pytest
 from support.talkers import tiny_talker
 
 from qrag_jax import open_index
+from qrag_jax.cli.output import answer_to_json
 from qrag_jax.index.options import AskOptions, SearchOptions
 from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.models.decoder.weights import save_decoder
@@ -37,10 +38,10 @@ class Longest:
 @pytest.mark.parametrize(
     ("source", "kind", "weight"),
     [
-        ("tiny", "likelihood", 0.5),
+        ("tiny", "likelihood", 0.1),
         ("yesno:{}tiny", "yesno", None),
         ("Qwen3-Reranker-tiny", "yesno", None),
-        ("likelihood:{}Qwen3-Reranker-tiny", "likelihood", 0.5),
+        ("likelihood:{}Qwen3-Reranker-tiny", "likelihood", 0.1),
     ],
 )
 def test_kinds_by_name(decoder, source, kind, weight):
@@ -52,6 +53,10 @@ def test_kinds_by_name(decoder, source, kind, weight):
 def test_a_model_that_is_not_there():
     with pytest.raises(UsageError, match="no such folder or .gguf file"):
         load_reranker("likelihood:nowhere.gguf")
+    with pytest.raises(UsageError, match="a server tells only likelihood"):
+        load_reranker("yesno:tiny@http://localhost:1/v1")
+    with pytest.raises(UsageError, match="likelihood:: no model"):
+        load_reranker("likelihood:")
 
 
 def test_an_index_reranks_and_keeps_the_model(decoder):
@@ -77,6 +82,37 @@ def test_search_and_ask_take_a_reranker():
         answer = index.ask(QUESTION, options=options)
         assert [passage.rank for passage in answer.context.passages] == [4, 3, 2, 1]
         assert answer.reranked.scores == {0: 0, 1: 1, 2: 2, 3: 3} and "rerank" in answer.cost.seconds
+
+
+def test_token_vectors_order_before_a_reranker():
+    with open_index(DOCUMENTS) as index:
+        plain, late = index.find(QUESTION), index.find(QUESTION, SearchOptions(late=True))
+        both = index.find(QUESTION, SearchOptions(late=True, rerank=RerankOptions(Longest(), weight=0.0)))
+        assert late.late.scores.keys() == both.late.scores.keys() == {hit.node for hit in plain.hits}
+        assert late.late.weight == 4 and late.cost.embedder_tokens == both.cost.embedder_tokens > len(DOCUMENTS) * 8
+        scores = {hit.node: hit.score + 4 * late.late.scores[hit.node] for hit in plain.hits}
+        assert [hit.score for hit in late.hits] == pytest.approx(sorted(scores.values(), reverse=True), abs=1e-6)
+        assert [hit.node for hit in both.hits] == [hit.node for hit in late.hits] and both.reranked.scores[3] == 3
+        assert {"search", "late", "rerank"} <= both.cost.seconds.keys()
+        answer = index.ask(QUESTION, options=AskOptions(SearchOptions(late=True)))
+        assert answer.context.passages[0].document_id == "0" and "late" in answer.cost.seconds
+        told = answer_to_json(answer)
+        assert told["late"] == {"weight": 4.0, "num_passages": 4}
+        assert told["context"]["passages"][0]["late_score"] == answer.late.scores[answer.context.passages[0].node]
+
+
+def test_all_candidates_of_a_reranker_are_compared_by_tokens():
+    texts = [f"The key {'of the hall ' * (n % 3)}is in room {n}." for n in range(40)]
+    with open_index([Document(f"{n}.txt", text) for n, text in enumerate(texts)]) as index:
+        last = index.find(QUESTION, SearchOptions(40)).hits[29]
+
+        class Likes(Longest):
+            def __call__(self, question, passages, progress=None):
+                return np.array([100.0 * (passage == last.text) for passage in passages])
+
+        options = SearchOptions(40, late=True, rerank=RerankOptions(Likes(), files=30, weight=0.1))
+        found = index.find(QUESTION, options)
+        assert found.hits[0].text == last.text and len(found.late.scores) == len(found.reranked.scores) == 30
 
 
 def test_a_run_is_not_reranked(tmp_path):

@@ -1,12 +1,17 @@
 """Text in words that the encoder does not know: counted by characters, ranked by words, and said."""
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.encoders import random_encoder, unigram
 
+from qrag_jax.index.build import build_index, index_settings
 from qrag_jax.index.index import open_index
+from qrag_jax.index.options import SearchOptions
 from qrag_jax.models.encoder.sources import load_tokenizer
+from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.search.corpus import Corpus, embed_corpus
 from qrag_jax.search.hybrid import rank_dense, rank_hybrid
 from qrag_jax.types import Chunk, Document, InputWarning
@@ -86,5 +91,41 @@ def test_it_is_said_once_with_a_remedy(corpus):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         index.search("სად არის გასაღები?", 2)
+        late = index.find("სად არის გასაღები?", SearchOptions(late=True))
+        assert late.late is None and late.hits[0].place.document == "g.txt"  # vectors of its tokens are noise
     with pytest.warns(InputWarning, match="2 of 2 passages: their vectors say little.*retriever.*hybrid"):
         index.search("Who has the key?", 1, retriever="dense")
+
+
+FOLDERS = {
+    "de": {
+        "leuchtturm.md": "Der Wärter verwahrt den Schlüssel in der Küche.",
+        "fähre.md": "Sonntags ruht die Fähre. Montags fährt man ab sieben Uhr.",
+    },
+    "zh": {
+        "灯塔.md": "看守人把钥匙放在厨房里。",
+        "渡船.md": "渡船星期天休息。星期一早上七点开船。",
+    },
+}
+QUESTIONS = {"de": ("Wer hat den Schlüssel?", "leuchtturm.md"), "zh": ("钥匙放在哪里?", "灯塔.md")}
+
+
+@pytest.mark.parametrize("family", ["xlm-roberta", "qwen3"])
+@pytest.mark.parametrize("language", ["de", "zh"])
+def test_a_folder_in_its_language_with_an_encoder_that_knows_it(tmp_path, monkeypatch, language, family):
+    monkeypatch.chdir(tmp_path)
+    texts, (question, right) = FOLDERS[language], QUESTIONS[language]
+    tokenizer = {"make_tokenizer": lambda texts: unigram([*texts, *"".join(texts)])} if family == "xlm-roberta" else {}
+    made = random_encoder(family, [*texts.values(), question], **tokenizer)
+    save_encoder("encoder", made.config, made.params, made.tokenizer)
+    for name, text in texts.items():
+        Path(name).write_text(text, encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InputWarning)  # nothing is unknown
+        build_index("i", list(texts), index_settings(model="encoder"))
+        with open_index("i") as index:
+            best = index.search(question, late=True)[0]
+    assert best.place.document == right and best.text in texts[right]
+    tokenizer = load_tokenizer("encoder")
+    rows = tokenizer.encode([*texts.values(), question], 200)
+    assert not (rows.tokens == tokenizer.unknown_id).any() and tokenizer.unknown_shares([*texts.values()]).max() < 0.2

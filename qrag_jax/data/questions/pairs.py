@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qrag_jax.chunking.text.spans import readable
 from qrag_jax.data.dataset_rows import must_be
 from qrag_jax.files.text_files import read_json_lines
 from qrag_jax.types import InputError
@@ -37,7 +38,8 @@ def read_pairs(paths: Sequence[str | Path]) -> list[PairGroup]:
                 texts[field] = row.get(field)
                 if not isinstance(texts[field], str) or not texts[field].strip():
                     raise must_be(where, field, "a text that is not empty", texts[field])
-            negatives = row.get("negatives") or []
+            negatives = row.get("negatives")
+            negatives = [] if negatives is None else negatives
             if not isinstance(negatives, list):
                 raise must_be(where, "negatives", "a list of texts", negatives)
             for number, negative in enumerate(negatives):
@@ -45,5 +47,6 @@ def read_pairs(paths: Sequence[str | Path]) -> list[PairGroup]:
                     raise must_be(where, f"negatives[{number}]", "a text that is not empty", negative)
                 if negative == texts["positive"]:
                     raise InputError(f"negatives[{number}] is the positive passage; remove it", file=where)
-            found.setdefault(PairGroup(texts["question"], texts["positive"], tuple(negatives)))
+            group = PairGroup(*(readable(texts[name]) for name in texts), tuple(map(readable, negatives)))
+            found.setdefault(group)
     return list(found)

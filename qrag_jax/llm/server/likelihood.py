@@ -21,10 +21,11 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.calls import CONCURRENCY, DEADLINE
 from qrag_jax.llm.server.failures import Asked, explain, explain_other
 from qrag_jax.llm.server.http import RESPONSE, attempts, check_base_url, check_key, hide, make_client, run_in_own_loop
-from qrag_jax.models.decoder.rerank_prompts import PLAIN
+from qrag_jax.models.decoder.rerank_prompts import LIKELIHOOD_WEIGHT, PLAIN
 from qrag_jax.types import InputError, TextCounts
 
 _MAX_BYTES = 16 * 2**20  # of an answer
+_ROUNDING = 1e-3  # that a log-probability may be above 0
 _UNTOLD = (
     "the server does not tell the log-probabilities of a prompt (/completions with echo and logprobs); vLLM does, or "
     "load the model in this process"
@@ -39,7 +40,7 @@ class ServerReranker:
         weight, counts, num_parameters: see `types.Reranker`.
     """
 
-    weight, num_parameters = 0.5, None
+    weight, num_parameters = LIKELIHOOD_WEIGHT, None
 
     def __init__(self, model: str, base_url: str, *, key_name: str, max_retries: int = 2) -> None:
         """Checks the arguments; sends nothing yet.
@@ -83,6 +84,8 @@ class ServerReranker:
 
         run_in_own_loop(lambda report: self._ask_all(prompts, report), hear)
         asked = len(told[1]) - len(told[0])
+        if not 0 < asked < min(map(len, told.values())):
+            raise InputError(f"{self.name}: tells lengths of prompts that do not fit each other; use another server")
         num_tokens = sum(1 + len(logprobs) for logprobs in told.values())
         self.counts = self.counts.plus(len(passages), num_tokens, 0)
         return np.array([np.mean(told[place + 2][-asked:]) for place in range(len(passages))])
@@ -128,5 +131,5 @@ def _prompt_logprobs(body: bytes) -> list[float] | str:
         found = [float(value) for value in values[1:num_prompt]]
     except (ValueError, LookupError, TypeError):
         return _UNTOLD
-    is_whole = len(found) == num_prompt - 1 > 0 and np.isfinite(found).all()
+    is_whole = len(found) == num_prompt - 1 > 0 and np.isfinite(found).all() and max(found) <= _ROUNDING
     return found if is_whole else _UNTOLD

@@ -26,7 +26,7 @@ from qrag_jax.models.decoder.network import (
     sliced_fast,
     vocabulary_logits,
 )
-from qrag_jax.models.decoder.rerank_prompts import RerankPrompt, ScoreKind
+from qrag_jax.models.decoder.rerank_prompts import LIKELIHOOD_WEIGHT, RerankPrompt, ScoreKind
 from qrag_jax.models.decoder.rollout import LayerCache, read_prompts
 from qrag_jax.models.decoder.weights import LoadedDecoder, num_parameters
 from qrag_jax.models.weights.machine import multiplies_bfloat16
@@ -36,7 +36,7 @@ _WINDOW = 2048  # most tokens of a prompt; attention to more takes gigabytes
 _UNSEEN = -1e30  # logit of slots that a query does not see
 _LEAST = -50.0  # below the largest logit: a weight of 2e-22
 _ROWS, _LONG = 5, 1024  # passages that are read together, unless they are longer than this
-_WEIGHTS = {"likelihood": 0.5, "yesno": None}
+_WEIGHTS = {"likelihood": LIKELIHOOD_WEIGHT, "yesno": None}
 
 
 class DecoderReranker:
@@ -45,7 +45,7 @@ class DecoderReranker:
     Attributes:
         name: as given.
         kind: likelihood or yesno.
-        weight: see `types.Reranker`: 0.5 for likelihood; None for yesno, which was trained to order passages alone.
+        weight: see `types.Reranker`: `LIKELIHOOD_WEIGHT`, or None for yesno, which was trained to order passages alone.
         counts: passages and tokens read so far.
         num_parameters: of the decoder.
     """

@@ -37,7 +37,7 @@ from qrag_jax.models.encoder.table import (
 )
 from qrag_jax.models.encoder.text_encoder import Params, encode_tokens, pool, valid_tokens
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.models.encoder.weights import LoadedEncoder, tokenizer_config
+from qrag_jax.models.encoder.weights import LoadedEncoder, refuse_projection, tokenizer_config
 from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.models.weights.tokenizer_faults import check_vocab
 from qrag_jax.types import InputError, UsageError
@@ -107,8 +107,10 @@ def load_classifier(source: str | Path, revision: str | None = None) -> Classifi
             "an encoder without a classifier, which cannot rerank; give a sequence classifier with one output",
             file=folder,
         )
-    if output.shape[0] != 1:
-        raise InputError(f"a classifier with {output.shape[0]} outputs; a reranker has one", file=folder)
+    if output.shape[:1] != (1,):
+        raise InputError(
+            f"a classifier with {output.shape[0] if output.ndim else 'no'} outputs; a reranker has one", file=folder
+        )
     stems = ("classifier.", "head.", *(row.name for row in rows))
     head = {name: tensors.pop(name) for name in list(tensors) if name.startswith(stems)}
     tokenizer = TextTokenizer.from_file(folder / "tokenizer.json")
@@ -187,6 +189,7 @@ def new_classifier(loaded: LoadedEncoder, key: PRNGKeyArray) -> Classifier:
         UsageError: heads of the family are not read.
     """
     config = replace(loaded.config, pooling="cls", normalize=False, dim=0)
+    refuse_projection(config, "of a reranker", "training")
     if config.family not in _HEADS:
         raise UsageError(f"a reranker of family {config.family} is not read; choose one of {', '.join(_HEADS)}")
     rows = head_table(config)

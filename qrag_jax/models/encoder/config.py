@@ -73,6 +73,7 @@ class EncoderConfig:
         local_window: tokens on either side that a token of a local layer attends to; 0 without such layers.
         global_every: of `modernbert`: layers 0, n, 2n, .. are global, the others local.
         dim: components of the pooled vector that are kept, the first ones (Matryoshka); 0 is all.
+        projection: components of a token's vector after a linear map (ColBERT, `colbert.py`); 0 without it.
     """
 
     vocab_size: int
@@ -95,6 +96,7 @@ class EncoderConfig:
     local_window: int = 0
     global_every: int = 1
     dim: int = 0
+    projection: int = 0
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions")
@@ -108,9 +110,11 @@ class EncoderConfig:
             if (value := getattr(self, name)) not in get_args(choices):
                 raise UsageError(f"encoder {name} {value!r}: choose one of {', '.join(get_args(choices))}")
         self._check_family()
-        if not 0 <= self.dim <= self.hidden_size:
+        if problem := size_problem("projection", self.projection):
+            raise UsageError(f"encoder {problem}")
+        if not 0 <= self.dim <= self.token_size:
             raise UsageError(
-                f"encoder dim {self.dim}: choose 1 to {self.hidden_size}, the components of its vectors, or 0 for all"
+                f"encoder dim {self.dim}: choose 1 to {self.token_size}, the components of its vectors, or 0 for all"
             )
 
     def _check_family(self) -> None:
@@ -176,7 +180,12 @@ class EncoderConfig:
     @property
     def output_size(self) -> int:
         """Components of the pooled vector."""
-        return self.dim or self.hidden_size
+        return self.dim or self.token_size
+
+    @property
+    def token_size(self) -> int:
+        """Components of a token's vector."""
+        return self.projection or self.hidden_size
 
     @property
     def first_position(self) -> int:

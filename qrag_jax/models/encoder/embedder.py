@@ -23,10 +23,12 @@ from qrag_jax.models.encoder.text_encoder import (
     Params,
     encode,
     encode_tokens,
+    encode_with_codes,
 )
 from qrag_jax.models.encoder.tokenizer import TextTokenizer, TokenTable
 from qrag_jax.models.encoder.weights import LoadedEncoder
 from qrag_jax.types import UsageError
+from qrag_jax.unit_rows import unit_rows
 
 
 def encoder_fingerprint(
@@ -90,6 +92,7 @@ class EmbedCounts:
 
 # Parameters are an argument: as constants they would be copied into every compiled shape.
 _pooled = jax.jit(encode, static_argnums=(0, 4))
+_with_codes = jax.jit(encode_with_codes, static_argnums=(0, 4))
 _hidden = jax.jit(encode_tokens, static_argnums=(0, 4))
 
 
@@ -98,6 +101,7 @@ class TextEmbedder:
 
     Attributes:
         dim: size of a vector.
+        token_dim: size of the vector of a token.
         window: most tokens of a document with two special ones; its prompt comes on top.
         question_window: the same of a question.
         num_added: tokens that a document's row has beside its text.
@@ -116,7 +120,7 @@ class TextEmbedder:
     ) -> None:
         """Use `make_embedder`, which checks its arguments."""
         config = loaded.config
-        self.dim = config.output_size
+        self.dim, self.token_dim = config.output_size, config.token_size
         added = {name: added_tokens(loaded.tokenizer, text) for name, text in asdict(prompts).items()}
         self.num_added = added["document"]
         self.window = window - added["document"] + _NUM_SPECIAL
@@ -172,9 +176,7 @@ class TextEmbedder:
         return self._embed(texts, self.prompts.query, None)
 
     def _embed(self, texts: Sequence[str], prompt: str, progress: Progress | None) -> np.ndarray:
-        asked = [prompt + text for text in texts] if prompt else texts
-        table = self._tokenizer.encode(asked, self._row, strict=self._strict)
-        self.counts = self.counts.plus(table)
+        table = self._table(texts, prompt)
         vectors = np.zeros((len(texts), self.dim), np.float32)
         done = 0
         for rows, block in self._run(_pooled, table):
@@ -183,6 +185,44 @@ class TextEmbedder:
             if progress is not None:
                 progress(done, len(texts))
         return vectors
+
+    def _table(self, texts: Sequence[str], prompt: str) -> TokenTable:
+        asked = [prompt + text for text in texts] if prompt else texts
+        table = self._tokenizer.encode(asked, self._row, strict=self._strict)
+        self.counts = self.counts.plus(table)
+        return table
+
+    def with_tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Vectors of documents, and those of their tokens from the same pass. Satisfies `types.ReadsTokens`.
+
+        Special tokens, those of the prompt, and what is beyond the window are left out.
+
+        Returns:
+            float32 [n, dim] as from a call, and for each text int8 [num_tokens, token_dim]: the direction of every
+            token's vector (`text_encoder.encode_with_codes`).
+        """
+        prompt = self.prompts.document
+        table, first = self._table(texts, prompt), self._num_before(prompt)
+        vectors = np.zeros((len(texts), self.dim), np.float32)
+        codes = [np.zeros((0, self.token_dim), np.int8)] * len(texts)
+        for rows, (pooled, block) in self._run(_with_codes, table):
+            vectors[rows] = pooled
+            for row, own in zip(rows.tolist(), block, strict=True):
+                codes[row] = own[first : table.lengths[row] - 1].copy()  # [SEP] follows the text
+        return vectors, codes
+
+    def question_tokens(self, text: str) -> np.ndarray:
+        """Vectors of the known tokens of a question, scaled to length 1; float32 [num_tokens, token_dim]."""
+        prompt = self.prompts.query
+        table = self._table([text], prompt)
+        ((_, (hidden,)),) = self._run(_hidden, table)
+        own = slice(self._num_before(prompt), table.lengths[0] - 1)
+        return unit_rows(hidden[own][table.tokens[0, own] != self._tokenizer.unknown_id])
+
+    def _num_before(self, prompt: str) -> int:
+        """Tokens of a row before its text. A blank at the end of a prompt may become a part of the text's first."""
+        opening = self._tokenizer.num_special - 1
+        return opening + min(map(len, self._tokenizer.ids([prompt, prompt.rstrip()])))
 
     def tokens(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Last-layer vectors of the tokens of one text, and their characters. Satisfies `types.EmbedTokens`.
@@ -198,7 +238,7 @@ class TextEmbedder:
         (prompt,) = self._tokenizer.ids([self.prompts.document])
         step = self._row - self._tokenizer.num_special - len(prompt)
         windows = [np.concatenate([prompt, ids[start : start + step]]) for start in range(0, len(ids), step)]
-        vectors = np.zeros((len(ids), self._config.hidden_size), np.float32)
+        vectors = np.zeros((len(ids), self.token_dim), np.float32)
         if windows:
             table = self._tokenizer.table(windows, self._row)
             self.counts = self.counts.plus(table)
@@ -217,9 +257,9 @@ class TextEmbedder:
         """Shares of texts that the vocabulary does not know, float64 [n]. Satisfies `types.KnowsWords`."""
         return self._tokenizer.unknown_shares(texts)
 
-    def _run(self, function: Callable, table: TokenTable) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _run(self, function: Callable, table: TokenTable) -> Iterator[tuple[np.ndarray, Any]]:
         """Yields (rows, results) block by block; one block is computed while the last one is copied."""
-        waiting: tuple[np.ndarray, jax.Array] | None = None
+        waiting: tuple[np.ndarray, Any] | None = None
         for rows, length, num_rows in plan_blocks(table.lengths, self.lengths, self._tokens_per_block):
             tokens = np.zeros((num_rows, length), np.int32)
             lengths = np.zeros(num_rows, np.int32)
@@ -228,10 +268,15 @@ class TextEmbedder:
             lengths[: len(rows)] = table.lengths[rows]
             result = function(self._config, self._computed, tokens, lengths, self._compute)
             if waiting is not None:
-                yield waiting[0], np.asarray(waiting[1])[: len(waiting[0])]
+                yield waiting[0], _on_host(*waiting)
             waiting = (rows, result)
         if waiting is not None:
-            yield waiting[0], np.asarray(waiting[1])[: len(waiting[0])]
+            yield waiting[0], _on_host(*waiting)
+
+
+def _on_host(rows: np.ndarray, result: Any) -> Any:
+    """The results of these rows, without those of padded ones."""
+    return jax.tree.map(lambda array: np.asarray(array)[: len(rows)], result)
 
 
 def plan_blocks(
@@ -292,7 +337,7 @@ def make_embedder(
         tokens_per_block: tokens computed at once; None is `default_tokens_per_block`.
         long_texts: "cut" cuts at the window and counts, "error" refuses such texts with InputError.
         prompts: texts put before questions and documents; None takes those of the encoder.
-        dtype: of matrix products. bfloat16 is faster on CPUs with AMX or AVX-512 BF16; cosines move by less than 1e-3.
+        dtype: of matrix products. bfloat16 is faster on CPUs with AMX or AVX-512 BF16; cosines move by up to 3e-3.
 
     Raises:
         UsageError: the window is below 3 or beyond the encoder's positions, a prompt fills it, or `tokens_per_block` is

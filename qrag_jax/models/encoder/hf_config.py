@@ -3,10 +3,12 @@
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from qrag_jax.files.whole_file import read_json
+from qrag_jax.models.encoder.colbert import projection_size
 from qrag_jax.models.encoder.config import FAMILIES, ROTARY, Activation, EncoderConfig
 from qrag_jax.models.encoder.hf_rotary_config import read_rotary_config, rotary_config
 from qrag_jax.models.encoder.sentence_files import ROUTER_PATH, read_pooling
@@ -33,8 +35,14 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
     """The encoder that a folder holds: `config.json`, and pooling from `modules.json` where there is one.
 
     Without `modules.json` the vector is the masked mean (Contriever), for `qwen3` that of the last token, and is not
-    normalised.
+    normalised. That of a ColBERT (`colbert.py`) is the mean of its mapped vectors, normalised.
     """
+    config = _read_config(folder)
+    size = projection_size(folder)
+    return replace(config, pooling="mean", normalize=True, projection=size) if size else config
+
+
+def _read_config(folder: Path) -> EncoderConfig:
     path = folder / "config.json"
     if not path.is_file() and (folder / ROUTER_PATH).is_dir():
         tower = folder / ROUTER_PATH / "query_0_Transformer"

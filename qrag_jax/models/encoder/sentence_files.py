@@ -51,7 +51,7 @@ def read_prompts(folder: Path, name: str) -> Prompts:
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise InputError("prompts: an object of texts by name is needed", file=path)
-    default = prompts.get(values.get("default_prompt_name"), "")
+    default = prompts.get(str(values.get("default_prompt_name")), "")
     of_documents = next((prompts[key] for key in _DOCUMENT_PROMPTS if key in prompts), default)
     found = Prompts(prompts.get("query", default), of_documents)
     return found if any(prompts.values()) else known_prompts(name)
@@ -79,7 +79,14 @@ def read_pooling(folder: Path, default: Pooling = "mean") -> tuple[Pooling, bool
     modules = read_json_value(modules_path)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise InputError(f"{modules_path}: a list of modules is needed")
+    if is_colbert(modules):
+        return "mean", True
     return _pooling_of_modules(modules_path, modules, default)
+
+
+def is_colbert(modules: Sequence[Mapping[str, Any]]) -> bool:
+    """True if the modules are Transformer and Dense, without pooling between them."""
+    return [str(module.get("type", "")).rsplit(".", 1)[-1] for module in modules] == ["Transformer", "Dense"]
 
 
 def _pooling_of_modules(path: Path, modules: Sequence[Mapping[str, Any]], default: Pooling) -> tuple[Pooling, bool]:
@@ -94,17 +101,15 @@ def _pooling_of_modules(path: Path, modules: Sequence[Mapping[str, Any]], defaul
             normalize = True
         elif kind != "Transformer":
             raise InputError(
-                f"module {module.get('type')!r} is not supported; only Transformer, Pooling and Normalize are",
+                f"module {module.get('type')!r} is not supported; only Transformer, Pooling and Normalize are, and "
+                "Transformer and Dense of a ColBERT",
                 file=path,
             )
     return pooling, normalize
 
 
 def _read_pooling_mode(folder: Path, relative: str, default: Pooling) -> Pooling:
-    windows = PureWindowsPath(relative)
-    if ".." in PurePosixPath(relative).parts + windows.parts or windows.anchor or relative.startswith("/"):
-        raise InputError(f"module path {relative!r} leaves the folder", file=folder)
-    path = folder / relative / "config.json"
+    path = inside(folder, relative) / "config.json"
     if not os.path.isfile(path):  # also of names that no file can have
         return default
     values = read_json(path)
@@ -114,12 +119,20 @@ def _read_pooling_mode(folder: Path, relative: str, default: Pooling) -> Pooling
     else:
         modes = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
         modes = [_POOLING_FLAGS.get(name, name) for name in modes]
-    if len(modes) != 1 or modes[0] not in _MODES:
+    if len(modes) != 1 or str(modes[0]) not in _MODES:
         shown = " + ".join(map(str, modes)) or "none"
         raise InputError(f"pooling {shown}; only mean, cls or lasttoken alone is read", file=path)
     if values.get("include_prompt", True) is not True:
         raise InputError("include_prompt is false; only pooling that includes the prompt is read", file=path)
     return _MODES[modes[0]]
+
+
+def inside(folder: Path, relative: str) -> Path:
+    """The folder of a module, by its path in `modules.json`."""
+    windows = PureWindowsPath(relative)
+    if ".." in PurePosixPath(relative).parts + windows.parts or windows.anchor or relative.startswith("/"):
+        raise InputError(f"module path {relative!r} leaves the folder", file=folder)
+    return folder / relative
 
 
 def read_max_seq_length(folder: Path) -> int | None:

@@ -30,7 +30,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = (
     "config.json", "model.safetensors", "model-*.safetensors", "model.safetensors.index.json", "tokenizer.json",
     "tokenizer_config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
-    "*_Pooling/config.json",
+    "*_Pooling/config.json", "*_Dense/config.json", "*_Dense/model.safetensors", "artifact.metadata",
 )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
 
 
 def is_encoder(source: str | Path) -> bool:
-    """True if a folder or hub id has a network of an encoder, by its `config.json`; False for Qwen3, a decoder."""
+    """True if a folder or hub id has an encoder or a classifier, by its `config.json`; False for Qwen3, a decoder."""
     name = MULTILINGUAL.get(str(source), str(source))
     folder = Path(source)
     if source == MINILM:
@@ -73,7 +73,9 @@ def is_encoder(source: str | Path) -> bool:
             return False
         folder = hub_folder(name, None, ("config.json",), _PACKAGE)
     path = folder / "config.json"
-    return path.is_file() and read_json(path).get("model_type") in set(FAMILIES) - {"qwen3"}
+    values = read_json(path) if path.is_file() else {}
+    known = [name for name in FAMILIES if name != "qwen3"]
+    return "ForSequenceClassification" in str(values.get("architectures")) or values.get("model_type") in known
 
 
 def is_installed() -> bool:

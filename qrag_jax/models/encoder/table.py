@@ -82,6 +82,8 @@ def weight_table(config: EncoderConfig) -> tuple[TensorRow, ...]:
         rows += make_layer(config, index)
     if config.norms_first:
         rows += _norm_rows(config, "norm" if config.family == "qwen3" else "final_norm", ("final_norm",))
+    if config.projection:
+        rows += dense_rows("linear", ("projection",), config.hidden_size, config.projection, bias=False)
     return tuple(rows)
 
 

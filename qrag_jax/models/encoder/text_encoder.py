@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray
 
 from qrag_jax.models.encoder.config import ROTARY, EncoderConfig, LayerKind, Pooling
 from qrag_jax.types import UsageError
@@ -143,7 +143,8 @@ TOKENS_PER_BLOCK = 1024
 _MASKED_LOGIT = -1e30
 _QUERIES = 1024  # of a row that are computed at once
 _SQRT_HALF = 0.5**0.5
-_SMALLEST_SQUARED_NORM = 1e-24
+_SMALLEST_NORM, _SMALLEST_SQUARED_NORM = 1e-12, 1e-24
+_LARGEST_CODE = 127
 
 
 @dataclass(frozen=True)
@@ -309,7 +310,10 @@ def _attend(query: Array, key: Array, value: Array, mask: Array, bias: Array | N
 
 
 class Encoder(nn.Module):
-    """An encoder without its pooler head: tokens -> vectors of the last layer. Deterministic, no dropout."""
+    """An encoder without its pooler head: tokens -> vectors of the last layer, mapped to another size for ColBERT.
+
+    Deterministic, no dropout.
+    """
 
     config: EncoderConfig
     compute: Compute = FLOAT32
@@ -328,6 +332,8 @@ class Encoder(nn.Module):
             self.embeddings_norm = _norm(config, dtype)
         if config.norms_first:
             self.final_norm = _norm(config, dtype)
+        if config.projection:
+            self.projection = nn.Dense(config.projection, use_bias=False, dtype=dtype)
         layer = nn.remat(EncoderLayer) if self.compute.remat else EncoderLayer
         self.layer = [layer(config, self.compute, kind) for kind in config.kinds]
 
@@ -371,7 +377,7 @@ class Encoder(nn.Module):
             total = total + self.type_embeddings(jnp.zeros_like(tokens) if types is None else types)
         return total.astype(self.compute.dtype) if config.family == "qwen3" else self.embeddings_norm(total)
 
-    def contextualise(self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"]) -> Float[Array, "n L d"]:
+    def contextualise(self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"]) -> Float[Array, "n L out"]:
         """All transformer layers on embedded tokens; they share one table of relative biases, where there is one.
 
         Rotary positions are places in the rows of `hidden`: only differences of places count, so a text may begin
@@ -398,7 +404,8 @@ class Encoder(nn.Module):
                 hidden = layer(hidden, *given)
             else:
                 hidden = _apply_layer(config, self.compute, kind, layer.variables["params"], hidden, *given)
-        return self.final_norm(hidden) if config.norms_first else hidden
+        hidden = self.final_norm(hidden) if config.norms_first else hidden
+        return self.projection(hidden) if config.projection else hidden
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -504,8 +511,33 @@ def encode(
         lengths: number of valid tokens a row; a row of length 0 becomes the zero vector.
         compute: precision of the layers.
     """
+    return _pooled(config, encode_tokens(config, params, tokens, lengths, compute), lengths)
+
+
+def encode_with_codes(
+    config: EncoderConfig,
+    params: Params,
+    tokens: Int[Array, "n L"],
+    lengths: Int[Array, " n"],
+    compute: Compute = FLOAT32,
+) -> tuple[Float[Array, "n dim"], Int8[Array, "n L d"]]:
+    """The vectors of `encode`, and from the same pass the direction of every token's vector in whole numbers.
+
+        code_j = round(127 x_j / max_k |x_k|),   x / |x| ~ code / |code|
+
+    So the scale of a token needs no byte. A zero vector has the code 0.
+
+    Args:
+        tokens, lengths, compute: as in `encode`; codes at or beyond `lengths[i]` are meaningless.
+    """
     hidden = encode_tokens(config, params, tokens, lengths, compute)
-    pooled = pool(hidden, valid_tokens(lengths, tokens.shape[1])[:, None], config.pooling)[:, 0]
+    largest = jnp.max(jnp.abs(hidden), axis=-1, keepdims=True)
+    codes = jnp.round(hidden * (_LARGEST_CODE / jnp.maximum(largest, _SMALLEST_NORM))).astype(jnp.int8)
+    return _pooled(config, hidden, lengths), codes
+
+
+def _pooled(config: EncoderConfig, hidden: Float[Array, "n L d"], lengths: Int[Array, " n"]) -> Float[Array, "n dim"]:
+    pooled = pool(hidden, valid_tokens(lengths, hidden.shape[1])[:, None], config.pooling)[:, 0]
     return finish(config, pooled)
 
 
@@ -541,7 +573,7 @@ def encode_in_blocks(
 
 def _pooled_members(
     config: EncoderConfig, compute: Compute, params: Params, hidden: Float[Array, "n P d"], members: Int[Array, "n P"]
-) -> Float[Array, "n m d"]:
+) -> Float[Array, "n m out"]:
     """Layers and pooling of packed rows; m is the most members of one."""
     together = (members[:, :, None] == members[:, None, :]) & (members >= 0)[:, None, :]
     mixed: Any = Encoder(config, compute).apply({"params": params}, hidden, together, method="contextualise")

@@ -144,11 +144,19 @@ class TextTokenizer:
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     @classmethod
-    def from_file(cls, path: str | Path) -> "TextTokenizer":
-        """Reads a `tokenizer.json`, and names of special tokens from the `tokenizer_config.json` of the same folder."""
+    def from_file(cls, path: str | Path, marks: Sequence[str] = ()) -> "TextTokenizer":
+        """Reads a `tokenizer.json`, and names of special tokens from the `tokenizer_config.json` of the same folder.
+
+        Args:
+            marks: tokens of its vocabulary that are read as one token each, wherever they are written.
+        """
         path = Path(path)
         beside = path.with_name("tokenizer_config.json")
-        return cls(read_tokenizer(path), str(path), read_special_tokens(beside) if beside.is_file() else None)
+        tokenizer = read_tokenizer(path)
+        if missing := [mark for mark in marks if tokenizer.token_to_id(mark) is None]:
+            raise InputError(f"the vocabulary has no {', '.join(map(repr, missing))}", file=path)
+        tokenizer.add_special_tokens([*marks])
+        return cls(tokenizer, str(path), read_special_tokens(beside) if beside.is_file() else None)
 
     def to_json(self) -> str:
         """The content of a `tokenizer.json` without truncation and padding."""

@@ -7,7 +7,7 @@ embedded package is pinned (`sources`), and a folder with our manifest is compar
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from qrag_jax.files.manifest import MANIFEST, verify_manifest
 from qrag_jax.files.whole_file import read_json, write_json, write_whole
+from qrag_jax.models.encoder.colbert import read_kernel, read_marks
 from qrag_jax.models.encoder.config import NO_PROMPTS, Activation, EncoderConfig, Pooling, Prompts
 from qrag_jax.models.encoder.gguf_encoder import gguf_encoder_config, gguf_tensors, gguf_text_tokenizer
 from qrag_jax.models.encoder.hf_config import hf_config, read_encoder_config
@@ -110,7 +111,9 @@ def load_encoder(
             del params[f"layer_{index}"]
         config = replace(config, num_layers=num_layers)
     asked = {"query": query_prompt, "document": document_prompt}
-    prompts = replace(loaded.prompts, **{name: text for name, text in asked.items() if text is not None})
+    marks = asdict(loaded.prompts if config.projection else NO_PROMPTS)  # a ColBERT keeps its own before them
+    given = {name: marks[name] + text for name, text in asked.items() if text is not None}
+    prompts = replace(loaded.prompts, **given)
     # All at once: one by one each shape would be a program of its own.
     return replace(loaded, config=config, params=jax.device_put(params), prompts=prompts)
 
@@ -123,10 +126,11 @@ def _load_folder(folder: Path, name: str) -> LoadedEncoder:
     held = FolderTensors(folder)
     _check_memory(config, len(held), name)
     where = str(held.files[0] if len(held.files) == 1 else folder)
-    tensors = without_prefix(config, dict(held), where)
+    mapping, marks = (read_kernel(folder), read_marks(folder)) if config.projection else ({}, NO_PROMPTS)
+    tensors = without_prefix(config, dict(held) | mapping, where)
     params = params_from_tensors(config, tensors, where)
     pooler = {name: tensors[name] for name in POOLER if name in tensors}
-    tokenizer = TextTokenizer.from_file(folder / "tokenizer.json")
+    tokenizer = TextTokenizer.from_file(folder / "tokenizer.json", [mark for mark in astuple(marks) if mark])
     check_vocab(tokenizer.vocab_size, config.vocab_size, folder / "tokenizer.json")
     return LoadedEncoder(
         config=config,
@@ -134,7 +138,7 @@ def _load_folder(folder: Path, name: str) -> LoadedEncoder:
         tokenizer=tokenizer,
         pooler=_pooler_tensors(config, pooler, f"{where}: ") if pooler and config.has_pooler else {},
         max_seq_length=read_max_seq_length(folder),
-        prompts=read_prompts(folder, name),
+        prompts=marks if config.projection else read_prompts(folder, name),
     )
 
 
@@ -156,6 +160,17 @@ def _load_gguf(path: Path) -> LoadedEncoder:
     check_vocab(tokenizer.vocab_size, config.vocab_size, path)
     prompts = known_prompts(str(file.metadata.get("general.name", "")))
     return LoadedEncoder(config, params_from_tensors(config, tensors, str(path)), tokenizer, prompts=prompts)
+
+
+def refuse_projection(config: EncoderConfig, source: object, what: str) -> None:
+    """Refuses a ColBERT for what does not compare token vectors.
+
+    Args:
+        source: of the encoder, for the message.
+        what: needs another encoder.
+    """
+    if config.projection:
+        raise UsageError(f"encoder {source}: is a ColBERT, made to compare tokens; {what} needs another encoder")
 
 
 def save_encoder(
@@ -198,6 +213,7 @@ def save_transformer(
     max_seq_length: int | None = None,
 ) -> None:
     """The part of `save_encoder` that is the Transformer module of sentence-transformers: all but the pooling."""
+    refuse_projection(config, folder, "a folder of sentence-transformers")
     tensors = tensors_from_params(config, params)
     if config.has_pooler:
         tensors |= _pooler_tensors(config, pooler)

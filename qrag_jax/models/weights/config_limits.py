@@ -13,6 +13,7 @@ MAX_SIZES: Mapping[str, int] = {
     "type_vocab_size": 100_000_000,
     "padding_id": 100_000_000,
     "max_positions": 1_000_000_000,
+    "projection": 10_000_000,
 }
 
 

@@ -79,15 +79,26 @@ def only_new(request):
     return status, value
 
 
+def of_one_length(request):
+    # As a server that cuts prompts.
+    return 200, {"choices": [{"logprobs": {"token_logprobs": [None, -1.0, -1.0]}}], "usage": {"prompt_tokens": 3}}
+
+
+def positive(request):
+    return 200, {"choices": [{"logprobs": {"token_logprobs": [None, 5.0]}}], "usage": {"prompt_tokens": 2}}
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
         (only_new, "does not tell the log-probabilities of a prompt"),
+        (of_one_length, "lengths of prompts that do not fit each other"),
+        (positive, "does not tell the log-probabilities"),
         (lambda request: (200, {"choices": [{"text": "", "logprobs": None}]}), "does not tell the log-probabilities"),
         (lambda request: (400, {"error": {"message": "Only no echo is supported"}}), "Only no echo.*vLLM does"),
         (lambda request: (404, {"error": {"message": "nothing here"}}), "no model 'tiny'"),
     ],
-    ids=["only new tokens", "none", "echo refused", "no such path"],
+    ids=["only new tokens", "one length", "positive", "none", "echo refused", "no such path"],
 )
 def test_a_server_that_does_not_tell_is_refused(answer, message):
     with served(answer) as (address, _), pytest.raises(InputError, match=message):

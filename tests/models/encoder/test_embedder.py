@@ -18,6 +18,7 @@ from qrag_jax.models.encoder.text_encoder import EncoderConfig, encode, encode_t
 from qrag_jax.models.encoder.tokenizer import train_word_level
 from qrag_jax.models.encoder.weights import LoadedEncoder
 from qrag_jax.types import InputError, UsageError
+from qrag_jax.unit_rows import unit_rows
 
 WORDS = "mary john went took the milk to kitchen hall garden".split()
 
@@ -124,8 +125,40 @@ def test_token_vectors_of_an_empty_text(embed):
     assert vectors.shape == (0, 8) and offsets.shape == (0, 2)
 
 
+def test_vectors_and_tokens_come_from_one_pass(loaded, embed):
+    texts = random_texts([6, 0, 3, 11])
+    vectors, codes = embed.with_tokens(texts)
+    np.testing.assert_allclose(vectors, embed(texts), atol=1e-6)
+    assert [code.shape for code in codes] == [(6, 8), (0, 8), (3, 8), (11, 8)] and embed.token_dim == 8
+    for text, code in zip(texts, codes, strict=True):
+        exact, _ = embed.tokens(text)
+        assert code.dtype == np.int8 and np.abs(code).max(initial=127) == 127
+        np.testing.assert_allclose(embed.question_tokens(text), unit_rows(exact), atol=1e-6)
+        # s = 127 / max |x|: |code - s x| <= sqrt(d) / 2, and |u / |u| - v / |v|| <= 2 |u - v| / |v|.
+        scale = 127 / np.abs(exact).max(axis=1, keepdims=True, initial=1e-9)
+        bound = np.sqrt(8) / np.linalg.norm(scale * exact, axis=1)
+        lost = np.linalg.norm(unit_rows(code.astype(np.float32)) - unit_rows(exact), axis=1)
+        assert (lost <= bound).all() and (bound <= np.sqrt(8) / 127 + 1e-6).all()
+
+
+def test_tokens_beyond_the_window_and_of_prompts_are_left_out(loaded):
+    prompts = Prompts("mary went ", "the hall: ")
+    embed = make_embedder(replace(loaded, prompts=prompts), window=12, tokens_per_block=64)
+    (text,) = random_texts([20])
+    _, (codes,) = embed.with_tokens([text])
+    assert len(codes) == 12 - embed.num_added and len(embed.question_tokens("john took milk")) == 3
+    plain = make_embedder(loaded, window=12, tokens_per_block=64)
+    assert len(plain.with_tokens([text])[1][0]) == 10
+
+
 def test_count_tokens(embed):
     assert embed.count_tokens("Mary went  home") == 3 and embed.count_tokens("") == 0
+
+
+def test_unknown_tokens_of_a_question_are_not_compared(embed):
+    vectors, _ = embed.tokens("mary zebra took")
+    np.testing.assert_allclose(embed.question_tokens("mary zebra took"), unit_rows(vectors[[0, 2]]), atol=1e-5)
+    assert embed.question_tokens("zebra").shape == (0, 8)
 
 
 def test_prompts_stand_before_questions_and_documents(loaded, embed):

@@ -4,6 +4,7 @@
     documents   one row for each document that could be read: text, metadata, chunks, vectors, tree
     notes       one row for each pair of documents of which one has notes from the other (`note_rows`)
     noted       at most one row: which documents the notes were made from
+    tokens      one row for each chunk, if the index keeps the vectors of tokens (`token_rows`)
 
 Like the journal, it is in WAL mode with `synchronous=FULL`: a reported change is on the disk. `secure_delete`
 overwrites what was removed. Values are bytes, so a flipped bit gives a wrong value, which the hash detects, and no

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from qrag_jax.files.sqlite import SQLITE_ERRORS, Damaged
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.stores.sqlite.database import (
@@ -29,6 +31,7 @@ from qrag_jax.index.stores.sqlite.entries import (
     Origin,
     Row,
     pack,
+    parents_in,
     parts_sha256,
     to_bytes,
     to_text,
@@ -44,6 +47,14 @@ from qrag_jax.index.stores.sqlite.note_rows import (
     put_note_row,
     read_note_row,
     survey_notes,
+)
+from qrag_jax.index.stores.sqlite.token_rows import (
+    are_whole,
+    delete_tokens,
+    has_tokens,
+    lost_tokens,
+    put_tokens,
+    read_tokens,
 )
 from qrag_jax.types import Chunk, Document, InputError
 
@@ -153,6 +164,7 @@ def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
     damaged: set[str] = set()
     listed, fault = _ledger(connection, folder)
     numbers: set[int] = set()
+    keeps_tokens = has_tokens(connection)
     for key, number in listed:
         try:
             values = connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} WHERE ledger.id = ?", (key,)).fetchone()
@@ -161,12 +173,13 @@ def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
         found, name = _checked(values) if values is not None else (None, _name(key))
         if isinstance(number, int):
             numbers.add(number)
-        if found is None:
+        if found is None or (keeps_tokens and not _has_all_tokens(connection, found)):
             damaged.add(name)
         else:
             known[found.id] = replace(found, row=None)
     orphans, more = _orphans(connection, numbers)
     pairs, damaged_notes, of_notes = survey_notes(connection)
+    more = more or (lost_tokens(connection, numbers) if keeps_tokens else "")
     fault = fault or more or of_notes or _structure(connection)
     gone = tuple(sorted((damaged | orphans) - known.keys()))
     return Survey(known, gone, fault, tuple(pairs), tuple(damaged_notes), has_notes(connection))
@@ -182,6 +195,7 @@ def put(connection: sqlite3.Connection, folder: Path, entry: Entry) -> int:
         number = inserted.lastrowid
         assert number is not None  # every INSERT has one
         _enter(connection, entry.document.id, number, entry.origin, b"", row)
+        put_tokens(connection, number, entry.tokens)
     return number
 
 
@@ -216,12 +230,12 @@ def remove(connection: sqlite3.Connection, folder: Path, document_id: str) -> No
         _delete(connection, document_id)
 
 
-def copy(connection: sqlite3.Connection, folder: Path, known: Known) -> None:
-    """Writes the row of another catalogue unchanged."""
+def copy(connection: sqlite3.Connection, folder: Path, known: Known, source: sqlite3.Connection) -> None:
+    """Writes the rows of a document in another catalogue unchanged."""
     if known.number is None:
         put_failure(connection, folder, Failure(known.id, known.error, known.origin))
         return
-    put(connection, folder, entry_of(known, folder))
+    put(connection, folder, replace(entry_of(known, folder), tokens=read_tokens(source, folder, known.number)))
     if known.tried is not None:
         put_beside(connection, folder, known.id, Failure(known.id, known.error, known.tried))
 
@@ -238,8 +252,18 @@ def entry_of(known: Known, folder: Path) -> Entry:
 def _delete(connection: sqlite3.Connection, document_id: str) -> None:
     key = (to_bytes(document_id),)
     delete_notes_of(connection, document_id)
+    delete_tokens(connection, *key)
     connection.execute("DELETE FROM documents WHERE number = (SELECT number FROM ledger WHERE id = ?)", key)
     connection.execute("DELETE FROM ledger WHERE id = ?", key)
+
+
+def _has_all_tokens(connection: sqlite3.Connection, known: Known) -> bool:
+    """True if all leaves of a document have undamaged token vectors."""
+    if known.number is None or known.row is None:
+        return True
+    num_nodes = len(unpack_nodes(known.id, known.row)[0])
+    leaves = set(range(num_nodes)) - set(np.flatnonzero(parents_in(known.row, num_nodes)).tolist())
+    return are_whole(connection, known.number, leaves)
 
 
 def _enter(
@@ -356,7 +380,7 @@ def mend(folder: Path) -> Survey:
         with new_file(folder) as beside, reading_from(folder) as connection:
             for known in found.known.values():
                 row = None if known.number is None else read_row(connection, known.number)
-                copy(beside, folder, replace(known, row=row))
+                copy(beside, folder, replace(known, row=row), connection)
             for name in found.damaged:
                 put_failure(beside, folder, Failure(name, LOST_REASON, LOST))
             with transaction(beside, folder / CATALOGUE):

@@ -11,8 +11,8 @@ Ids of documents and text are UTF-8 that keeps lone surrogates.
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise, repeat
 
 import numpy as np
@@ -52,6 +52,8 @@ class Entry:
         origin: what it was made from.
         tree: the tree of these nodes; None if they are plain chunks.
         has_vector: which chunks have a vector; None is all.
+        tokens: number of a chunk -> hash of its embedded text, and codes of its tokens (`token_rows`); of all leaves,
+            or empty.
     """
 
     document: Document
@@ -61,6 +63,7 @@ class Entry:
     origin: Origin
     tree: ChunkTree | None = None
     has_vector: Bool[np.ndarray, " nodes"] | None = None
+    tokens: Mapping[int, tuple[bytes, bytes]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
