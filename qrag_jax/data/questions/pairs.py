@@ -47,6 +47,7 @@ def read_pairs(paths: Sequence[str | Path]) -> list[PairGroup]:
                     raise must_be(where, f"negatives[{number}]", "a text that is not empty", negative)
                 if negative == texts["positive"]:
                     raise InputError(f"negatives[{number}] is the positive passage; remove it", file=where)
-            group = PairGroup(*(readable(texts[name]) for name in texts), tuple(map(readable, negatives)))
+            question, positive = readable(texts["question"]), readable(texts["positive"])
+            group = PairGroup(question, positive, tuple(map(readable, negatives)))
             found.setdefault(group)
     return list(found)
