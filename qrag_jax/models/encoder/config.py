@@ -113,9 +113,7 @@ class EncoderConfig:
         if problem := size_problem("projection", self.projection):
             raise UsageError(f"encoder {problem}")
         if not 0 <= self.dim <= self.token_size:
-            raise UsageError(
-                f"encoder dim {self.dim}: choose 1 to {self.token_size}, the components of its vectors, or 0 for all"
-            )
+            raise UsageError(f"choose 1 to {self.token_size}, the components of a vector", field="dim", value=self.dim)
 
     def _check_family(self) -> None:
         if self.has_types != (self.type_vocab_size > 0):

@@ -136,10 +136,16 @@ def inside(folder: Path, relative: str) -> Path:
 
 
 def read_max_seq_length(folder: Path) -> int | None:
-    """The window that `sentence_bert_config.json` asks for, if it asks for one."""
+    """The window that `sentence_bert_config.json` asks for, if it asks for one.
+
+    Raises:
+        InputError: it is not a number above 2, or null.
+    """
     path = folder / "sentence_bert_config.json"
     value = read_json(path).get("max_seq_length") if path.is_file() else None
-    return value if isinstance(value, int) else None
+    if value is not None and (type(value) is not int or value < 3):
+        raise InputError(f"max_seq_length {value!r}: an integer of 3 or more, or null, is needed", file=path)
+    return value
 
 
 def pooling_config(config: EncoderConfig) -> dict[str, Any]:

@@ -366,6 +366,19 @@ def test_other_embedded_weights_are_refused(folder, tmp_path, monkeypatch, versi
         load_encoder("minilm")
 
 
+@pytest.mark.parametrize("value", [2, -3, True, "64"])
+def test_a_window_that_is_none_is_refused(folder, value):
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": value})
+    with pytest.raises(InputError, match=f"sentence_bert_config.json: max_seq_length {value!r}: an integer of 3"):
+        load_encoder(folder)
+
+
+def test_more_components_than_there_are_are_refused(folder):
+    with pytest.raises(UsageError, match=f"choose 1 to {CONFIG.hidden_size}, the components of a vector") as refused:
+        load_encoder(folder, dim=CONFIG.hidden_size + 1)
+    assert refused.value.field == "dim"
+
+
 @needs_minilm
 def test_bfloat16_moves_cosines_of_minilm_a_little():
     words = "key door milk hall river stone lamp book road wind".split()
