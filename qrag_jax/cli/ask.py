@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
             levels=levels,
             smooth=args.smooth,
             num_steps=args.num_steps,
-            late=args.late,
+            late=search_flags.late_of(args),
             rerank=search_flags.rerank_options(vars(args)),
         ),
         max_context_tokens=args.max_context_tokens,

@@ -54,7 +54,7 @@ def _run(args: argparse.Namespace) -> int:
         smooth=args.smooth,
         num_steps=args.num_steps,
         stop=args.stop,
-        late=args.late,
+        late=search_flags.late_of(args),
         rerank=rerank,
     )
     is_first = True

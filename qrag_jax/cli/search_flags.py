@@ -28,6 +28,7 @@ CHOICE = """\
 """
 RERANK = """\
 --late           compare the best passages token by token too
+. --no_late      do not, where the index stores token vectors and does so by default
 --rerank MODEL   let a model read the best passage of the best files together with the question, and order them anew
 . --rerank_files N     for --rerank: number of files (default: 10)
 . --rerank_passages N  for --rerank: read so many of the best passages, whatever their files
@@ -35,7 +36,8 @@ RERANK = """\
 """
 RERANK_HELP = """\
 --late compares each token of the question with each token of the 24 best passages, as ColBERT does. It reads the
-passages again, unless the index was made with `qrag index build --late`. In the JSON, `late_score` is that score.
+passages again, unless the index was made with `qrag index build --late`; then it is the default. In the JSON,
+`late_score` is that score.
 
 --rerank reads a passage and the question together, which takes seconds. MODEL is a folder, a .gguf file, a hub id or
 smollm2: a classifier with one output, such as `qrag train reranker` writes, or a language model. Qwen3-Reranker says
@@ -129,6 +131,13 @@ def chosen_levels(planner: str | None, levels: str | None, *, asks_model: bool) 
             "router --out` wrote"
         )
     return name, f"planner:{name}"
+
+
+def late_of(args: Any) -> bool | None:
+    """Whether token vectors are compared; None leaves it to the index."""
+    if args.late and args.no_late:
+        raise UsageError("works only without --late; leave one of the two out", field="--no_late")
+    return False if args.no_late else args.late or None
 
 
 def rerank_options(values: Mapping[str, Any]) -> "RerankOptions | None":

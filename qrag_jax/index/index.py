@@ -166,7 +166,7 @@ class Index:
         *,
         only: str | Sequence[str] = (),
         retriever: "str | os.PathLike | QRagRetriever | None" = None,
-        late: bool = False,
+        late: bool | None = None,
         rerank: RerankOptions | Reranker | str | None = None,
     ) -> list[Hit]:
         """The passages that best answer a question, the best first; equal texts are one hit, with all their places.
@@ -337,16 +337,21 @@ class Index:
         return result
 
     def _defaults(self, options: SearchOptions) -> SearchOptions:
-        """The options with the retriever filled in."""
-        if options.retriever is not None:
+        """The options with the retriever, and whether token vectors are compared."""
+        options = options if options.retriever is not None else replace(options, retriever=self._default_retriever())
+        if options.late is not None:
             return options
+        is_plain = not options.is_run and options.retriever != "bm25" and options.levels is None
+        return replace(options, late=self.settings.late and is_plain and options.rerank is None)
+
+    def _default_retriever(self) -> "str | os.PathLike | QRagRetriever":
         if self._retriever is not None:
-            return replace(options, retriever=self._retriever)
+            return self._retriever
         if not self.settings.model and self._given is None:
             raise UsageError("the corpus does not record its encoder", field="encoder", remedy="name it")
         if isinstance(self._open, MemorySource) and self._open.is_of_words:
-            return replace(options, retriever="bm25")
-        return replace(options, retriever=self.settings.model if self.settings.is_run else "hybrid")
+            return "bm25"
+        return str(self.settings.model) if self.settings.is_run else "hybrid"
 
     def _name(self, options: SearchOptions) -> str:
         return options.retriever if isinstance(options.retriever, str) else "run"

@@ -32,7 +32,8 @@ class SearchOptions:
         smooth: with levels: share of the part around a part in its score, in [0, 1) (`search/levels/level_search.py`).
         num_steps: for a run: number of picks if `top_k` is None. For `ask`: most passages.
         stop: for a run: keep only the picks before it stops.
-        late: order the best passages by the vectors of their tokens too (`search/late.py`); before `rerank`.
+        late: order the best passages by the vectors of their tokens too (`search/late.py`), before `rerank`. None does
+            so if the index stores these vectors, with neither levels nor a reranker.
         rerank: how the best candidates are reranked; None leaves the order of the search.
     """
 
@@ -44,7 +45,7 @@ class SearchOptions:
     smooth: float = 0.0
     num_steps: int | None = None
     stop: bool = False
-    late: bool = False
+    late: bool | None = None
     rerank: RerankOptions | None = None
 
     def __post_init__(self) -> None:

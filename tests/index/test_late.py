@@ -12,7 +12,7 @@ from support.indices import SETTINGS, HashEncoder, chunk_lines, count_words, log
 
 from qrag_jax import open_index
 from qrag_jax.documents.read import find_files
-from qrag_jax.index.build import index_settings
+from qrag_jax.index.build import build_index, index_settings
 from qrag_jax.index.folder import is_index
 from qrag_jax.index.info import index_info
 from qrag_jax.index.load import load_index, stored_tokens
@@ -166,6 +166,21 @@ def test_the_size_is_said_and_too_small_a_disk_refused_before_anything_is_read(n
     ):
         update("j", notes, make=partial(load_token_maker, "log"), settings=LATE)
     assert log_lines("log") == [] and not is_index("j")
+
+
+def test_an_index_that_stores_them_compares_them_by_default(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    notes = write_notes("notes", a="Mary has the key.", b="John went home.")
+    for name, late in (("i", True), ("j", False)):
+        build_index(name, [notes], index_settings(notes="none", late=late))
+    with open_index("i") as stored, open_index("j") as plain:
+        found = stored.find("Who has the key?")
+        assert found.late is not None and found.late.num_tokens < 10  # only the question was read
+        assert plain.find("Who has the key?").late is None
+        for options in (SearchOptions(late=False), SearchOptions(retriever="bm25")):
+            assert stored.find("Who has the key?", options).late is None
+        asked = plain.find("Who has the key?", SearchOptions(late=True))
+        assert [hit.score for hit in asked.hits] == pytest.approx([hit.score for hit in found.hits], abs=1e-5)
 
 
 def test_token_vectors_of_another_encoder_are_not_used(notes):
