@@ -167,7 +167,7 @@ class EncoderOptions:
     Attributes:
         query_prompt, document_prompt: text put before questions and documents; empty is none.
         dim: the first components of a vector that are kept, for encoders trained that way (Matryoshka).
-        dtype: of matrix products; bfloat16 is faster where the processor has it, and moves cosines by up to 3e-3.
+        dtype: of matrix products; bfloat16 is faster where the processor has it, and moves cosines by up to 4e-3.
     """
 
     query_prompt: str | None = None

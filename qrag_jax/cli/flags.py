@@ -33,7 +33,7 @@ texts PATHS... QUESTION ...  files, folders or one index, then the question
 . --query_prompt TEXT   text put before questions, as the encoder was trained (default: by its files; '' for none)
 . --document_prompt TEXT  text put before documents (default: by the encoder's files; '' for none)
 . --dtype               precision of matrix products; bfloat16 is faster on CPUs that multiply it (AMX, AVX-512
-                        BF16), and moves cosines by up to 0.003 (default: float32)
+                        BF16), and moves cosines by up to 0.004 (default: float32)
 . --dim N               keep the first N components of a vector, for encoders trained that way (default: all)
 . --notes_mode M        how to use the notes of an index: best_of (the best score of a chunk and its notes), insert (put
                         the nearest notes into their chunks), all, random (a control), none (default: best_of if there

@@ -337,7 +337,7 @@ def make_embedder(
         tokens_per_block: tokens computed at once; None is `default_tokens_per_block`.
         long_texts: "cut" cuts at the window and counts, "error" refuses such texts with InputError.
         prompts: texts put before questions and documents; None takes those of the encoder.
-        dtype: of matrix products. bfloat16 is faster on CPUs with AMX or AVX-512 BF16; cosines move by up to 3e-3.
+        dtype: of matrix products. bfloat16 is faster on CPUs with AMX or AVX-512 BF16; cosines move by up to 4e-3.
 
     Raises:
         UsageError: the window is below 3 or beyond the encoder's positions, a prompt fills it, or `tokens_per_block` is
