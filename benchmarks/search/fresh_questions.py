@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.stats import binomtest
@@ -52,7 +52,7 @@ from qrag_jax.search.hybrid import Ranked
 from qrag_jax.search.late import LATE_PASSAGES, LateScorer
 from qrag_jax.search.rerank import RerankOptions
 from qrag_jax.search.rerank import rerank as rerank_best
-from qrag_jax.types import Document, EncoderOptions, Reranker
+from qrag_jax.types import Document, EncoderOptions, ReadsTokens, Reranker
 
 QUESTIONS = Path(__file__).parent / "questions"
 OLDER = ("fastapi", "handbook", "prometheus", "redis", "madetech", "nips")  # what methods are chosen on
@@ -150,7 +150,7 @@ def make_ranker(args: argparse.Namespace, name: str, retriever: str, encoder: st
     kept = f"{name}-{Path(encoder).stem}" + (f"-{args.dtype}" if args.dtype else "")
     corpus = corpus_of(method, documents, args.out / "corpora" / kept)
     embed = method.embed
-    scorer = LateScorer(load_embedder(encoder, reads_of(args))) if args.late else None
+    scorer = LateScorer(cast(ReadsTokens, embed)) if args.late else None
 
     def ranker(question: str) -> list[Passage]:
         ranked = method.retrieve(question, corpus, None)

@@ -134,7 +134,7 @@ def chosen_levels(planner: str | None, levels: str | None, *, asks_model: bool) 
 
 
 def late_of(args: Any) -> bool | None:
-    """Whether token vectors are compared; None leaves it to the index."""
+    """True with --late, False with --no_late; None with neither, so that the index decides."""
     if args.late and args.no_late:
         raise UsageError("works only without --late; leave one of the two out", field="--no_late")
     return False if args.no_late else args.late or None

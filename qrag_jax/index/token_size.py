@@ -13,7 +13,7 @@ _BYTES_PER_TOKEN = 2  # of Markdown and code; prose has four, so it takes half o
 
 
 def check_room(folder: Path, files: Sequence[DocumentFile], dim: int, says: Callable[[str], object]) -> None:
-    """Says how large the token vectors of files will be at most, and refuses them if the disk has no room.
+    """Says how large the token vectors of files may become, and refuses them if the disk has no room.
 
         bytes = tokens * dim,    tokens <~ bytes of the text / 2
 

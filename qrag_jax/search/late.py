@@ -42,7 +42,6 @@ class LateScorer:
 
     Attributes:
         name, weight, num_parameters: as in `types.Reranker`.
-        num_stored: passages so far whose token vectors were stored; others are read by the encoder.
     """
 
     name, num_parameters, weight = "late", None, LATE_WEIGHT
@@ -54,7 +53,6 @@ class LateScorer:
             stored: finds token vectors that this encoder made before; None if there are none.
         """
         self._encoder, self._stored = encoder, stored
-        self.num_stored = 0
 
     @property
     def counts(self) -> Counts:
@@ -67,7 +65,6 @@ class LateScorer:
         """Scores of passages, float64 [n]; those in words that the encoder does not know get the lowest of all."""
         asked = self._encoder.question_tokens(readable(question))
         known = dict(self._stored(passages)) if self._stored is not None else {}
-        self.num_stored += len(known)
         missing = [passage for passage in passages if passage not in known]
         if missing:
             _, codes = self._encoder.with_tokens([readable(passage) for passage in missing])

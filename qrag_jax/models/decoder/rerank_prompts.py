@@ -14,8 +14,8 @@ from qrag_jax.types import InputError, Message, UsageError
 
 ScoreKind = Literal["likelihood", "yesno"]
 
-# Of a mean log-probability beside the score of hybrid search: the best nDCG@10 on 108 questions, for models of 0.5
-# and of 1.5 billion parameters (benchmarks/search/results/fresh_questions).
+# The mean log-probability has this weight when it is added to the score of hybrid search. It gave the best nDCG@10 on
+# 108 questions, for a model of 0.5 and for one of 1.5 billion parameters (benchmarks/search/results/fresh_questions).
 LIKELIHOOD_WEIGHT = 0.1
 
 _TASK = "You read a text and write a question that the text answers."
