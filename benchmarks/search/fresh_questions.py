@@ -49,7 +49,7 @@ from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.measures.aggregate import holm_p_values
 from qrag_jax.search.corpus import Corpus, are_unknown
 from qrag_jax.search.hybrid import Ranked
-from qrag_jax.search.late import LATE_PASSAGES, LateScorer
+from qrag_jax.search.late import LATE_PASSAGES, LATE_WEIGHT, LateScorer
 from qrag_jax.search.rerank import RerankOptions
 from qrag_jax.search.rerank import rerank as rerank_best
 from qrag_jax.types import Document, EncoderOptions, ReadsTokens, Reranker
@@ -58,9 +58,8 @@ QUESTIONS = Path(__file__).parent / "questions"
 OLDER = ("fastapi", "handbook", "prometheus", "redis", "madetech", "nips")  # what methods are chosen on
 FRESH = ("cargo", "synapse", "obsidian", "sourcegraph", "veterans", "contao", "amt24", "laws", "tidb", "betagouv")
 NUM_HEADINGS, NUM_WRONG = 150, 3
-NUM_FILES, NUM_PASSAGES, NUM_LEVEL_PASSAGES = 20, 20, 300
-BASE = "hybrid"
-LATE = RerankOptions("late", passages=LATE_PASSAGES)
+NUM_FILES, NUM_PASSAGES, NUM_LEVEL_PASSAGES = 20, 20, 100
+BASE, HYBRID_LATE = "hybrid", "hybrid-late"
 GRID = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, np.inf)  # weights beside hybrid; inf is the reranker alone
 
 
@@ -150,12 +149,14 @@ def make_ranker(args: argparse.Namespace, name: str, retriever: str, encoder: st
     kept = f"{name}-{Path(encoder).stem}" + (f"-{args.dtype}" if args.dtype else "")
     corpus = corpus_of(method, documents, args.out / "corpora" / kept)
     embed = method.embed
-    scorer = LateScorer(cast(ReadsTokens, embed)) if args.late else None
+    reads_tokens = load_embedder(args.late_model) if args.late_model else cast(ReadsTokens, embed)
+    scorer = LateScorer(reads_tokens) if args.late else None
+    options = RerankOptions("late", passages=LATE_PASSAGES, weight=args.late_weight)
 
     def ranker(question: str) -> list[Passage]:
         ranked = method.retrieve(question, corpus, None)
         if scorer is not None and embed is not None and not are_unknown(embed, [question])[0]:
-            ranked, _ = rerank_best(question, corpus, ranked, scorer, LATE, by_words=False)
+            ranked, _ = rerank_best(question, corpus, ranked, scorer, options, by_words=False)
         return first_passages(corpus, ranked, folder)
 
     return ranker
@@ -212,15 +213,34 @@ def rerank(args: argparse.Namespace) -> None:
         if min(map(len, scores)) >= args.files:
             continue
         ranker = make_ranker(args, name, BASE, "minilm")
-        spent, before = 0.0, reranker.counts.num_tokens
-        for question, found in zip(questions, scores, strict=True):
+        read = known_scores(args, name, questions)
+        spent, num_read, num_all, before = 0.0, 0, 0, reranker.counts.num_tokens
+        for number, (question, found) in enumerate(zip(questions, scores, strict=True)):
             texts = [one.text for one in best_of_files(ranker(question.text))[len(found) : args.files]]
+            new = [text for text in texts if text not in read[number]]
             start = time.process_time()
-            found += [round(float(score), 5) for score in reranker(question.text, texts)]
+            read[number] |= dict(zip(new, reranker(question.text, new).tolist() if new else [], strict=True))
             spent += time.process_time() - start
-        cpu_ms = known["cpu_ms"] + 1000 * spent / len(questions)
-        tokens = known["tokens"] + (reranker.counts.num_tokens - before) / len(questions)
-        write(args.out, label, name, {"cpu_ms": round(cpu_ms, 1), "tokens": round(tokens, 1), "scores": scores})
+            found += [round(read[number][text], 5) for text in texts]
+            num_read, num_all = num_read + len(new), num_all + len(texts)
+        scale = num_all / max(1, num_read) / len(questions)  # costs are those of all passages
+        cpu_ms = known["cpu_ms"] + 1000 * spent * scale
+        tokens = known["tokens"] + (reranker.counts.num_tokens - before) * scale
+        content = {"over": HYBRID_LATE if args.late else BASE, "cpu_ms": round(cpu_ms, 1), "tokens": round(tokens, 1)}
+        write(args.out, label, name, {**content, "scores": scores})
+
+
+def known_scores(args: argparse.Namespace, name: str, questions: Sequence[Question]) -> list[dict[str, float]]:
+    """Scores of hybrid's passages that the results of `--reuse` hold, by question."""
+    if not args.reuse:
+        return [{} for _ in questions]
+    ranker = make_ranker(argparse.Namespace(**{**vars(args), "late": False}), name, BASE, "minilm")
+    passages = [best_of_files(ranker(question.text)) for question in questions]
+    scores = load(args.out, args.reuse, name)["scores"]
+    return [
+        {one.text: score for one, score in zip(found, known, strict=False)}
+        for found, known in zip(passages, scores, strict=True)
+    ]
 
 
 def pairs(args: argparse.Namespace) -> None:
@@ -308,6 +328,11 @@ def reranked_places(
     return Places(np.array(files), np.array(passages), np.array(ndcg))
 
 
+def order_under(out: Path, label: str, names: Sequence[str]) -> str:
+    """The label of the order whose files were scored."""
+    return str(load(out, label, names[0]).get("over", BASE))
+
+
 def cuts(scores: Sequence[Sequence[float]]) -> list[int]:
     """Of 5, 10 and 20 files, those that were scored."""
     return [num_files for num_files in (5, 10, 20) if num_files <= max(map(len, scores))]
@@ -355,6 +380,7 @@ def weights(args: argparse.Namespace) -> None:
         ):
             continue
         scores = collected(args.out, folder.name, OLDER, "scores")
+        rows = collected(args.out, order_under(args.out, folder.name, OLDER), OLDER, "questions")
         cells = []
         for num_files in cuts(scores):
             for weight in GRID:
@@ -382,8 +408,9 @@ def table(args: argparse.Namespace) -> None:
             found.append((label, places, cpu_ms(args.out, label, names)))
             continue
         scores = collected(args.out, label, names, "scores")
+        under = collected(args.out, order_under(args.out, label, names), names, "questions")
         for num_files in cuts(scores):
-            places = reranked_places(rows, scores, num_files, chosen.get(label, np.inf))
+            places = reranked_places(under, scores, num_files, chosen.get(label, np.inf))
             spent = cpu_ms(args.out, label, names) * num_files / max(map(len, scores))
             found.append((f"{label}, {num_files} files", places, spent))
     tests = {
@@ -421,6 +448,9 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of the encoder of `rank`")
     parser.add_argument("--conditionalqa", type=Path, help="folder of ConditionalQA, for `pairs`")
     parser.add_argument("--late", action="store_true", help="order the best passages by token vectors, as qrag does")
+    parser.add_argument("--late_model", help="of --late: encoder of the token vectors, such as late_lora.py writes")
+    parser.add_argument("--late_weight", type=float, default=LATE_WEIGHT, help="of token vectors beside the search")
+    parser.add_argument("--reuse", help="of `rerank`: the label of results over hybrid by the same reranker")
     parser.add_argument("--sizes", help="rank parts of several sizes, such as 800:200, and return the smallest")
     parser.add_argument("--smooth", type=float, default=0.0, help="with --sizes: share of larger parts in a score")
     parser.add_argument("--parents", default="mean", help="with --sizes: vectors of larger parts")

@@ -76,6 +76,7 @@ _FLAGS = """\
                         question)
 --parents P,...         with --levels, how sections get vectors: best_child, mean, direct, windows, compressor:RUN
                         (default: best_child)
+--rerank MODEL          let a reranker order the best 20 chunks of each question, as in `qrag find`; not with --budgets
 --follow_links --max_input_gb --no_compile_cache
 --out OUT               folder for results, outside the documents (default: runs/study-NAME)
 --json                  print the rows of results.json instead of the table
@@ -142,7 +143,7 @@ def _warnings_once() -> Iterator[None]:
 
 def _again(args: argparse.Namespace, out: Path) -> list[str]:
     """The arguments of a command that continues this study."""
-    given = {"--corpus": args.corpus, "--questions": args.questions, "--out": str(out)}
+    given = {"--corpus": args.corpus, "--questions": args.questions, "--out": str(out), "--rerank": args.rerank}
     lists = {"--budgets": args.budgets, "--fill": args.fill, "--levels": args.levels, "--parents": args.parents}
     given |= {flag: ",".join(map(str, values or ())) for flag, values in lists.items()}
     parts = [[f"{flag}={path}"] if path.startswith("-") else [flag, path] for flag, path in given.items() if path]

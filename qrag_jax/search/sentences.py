@@ -73,8 +73,10 @@ def score_sentences(
 
     A sentence in two passages counts once. `headings` is that of `passage_sentences`.
     """
-    found = ((documents[passage.document_id], passage.spans) for passage in passages)
-    cut = [passage_sentences(document, spans, headings=headings) for document, spans in found]
+    cut: list[list[Span]] = [[] for _ in passages]
+    for number in sorted(range(len(passages)), key=lambda number: passages[number].document_id):  # parses each once
+        document = documents[passages[number].document_id]
+        cut[number] = passage_sentences(document, passages[number].spans, headings=headings)
     places = [[(passage.document_id, span) for span in spans] for passage, spans in zip(passages, cut, strict=True)]
     numbers = {place: number for number, place in enumerate(dict.fromkeys(sum(places, [])))}
     if not numbers:

@@ -16,6 +16,7 @@ from qrag_jax.eval.study.results.report import write_report
 from qrag_jax.eval.study.runner import run_study
 from qrag_jax.eval.tables import check_can_plot
 from qrag_jax.files.folder_lock import lock_folder
+from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.types import NOBODY, Arg, UsageError, Watch
 
 _MAX_PROBLEMS = 5  # notes about questions that cannot be used
@@ -34,6 +35,7 @@ class StudyRequest:
         fills: how contexts are filled, of `names.FILLS`; empty: as in the config.
         levels: to search too; empty: as in the config.
         parents: how parents get vectors; empty: as in the config.
+        rerank: reranker of the best chunks; None: as in the config.
         out: folder for results; None: `runs/study-NAME`.
     """
 
@@ -45,6 +47,7 @@ class StudyRequest:
     fills: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     parents: tuple[str, ...] = ()
+    rerank: str | None = None
     out: str | None = None
 
 
@@ -84,7 +87,8 @@ def study(plan: StudyPlan, watch: Watch = NOBODY) -> Studied:
         tasks = _load_tasks(config, watch)
         encoder = load_study_encoder(config.model, config.window)
         report = lambda stage, done, of: watch.report(stage, done, of, {})  # noqa: E731
-        result = run_study(config, tasks, encoder, plan.out, report)
+        reranker = load_reranker(config.rerank) if config.rerank else None
+        result = run_study(config, tasks, encoder, plan.out, report, reranker=reranker)
         return Studied(result, tuple(write_report(result, plan.out)))
 
 
@@ -130,6 +134,8 @@ def _own_overrides(request: StudyRequest) -> list[str]:
         for name, names in (("levels", request.levels), ("parents", request.parents))
         if names
     ]
+    if request.rerank is not None:
+        own.append(f"rerank={_quoted(request.rerank)}")
     lists = (("budgets", request.budgets), ("fills", request.fills))
     return own + [f"{name}=[{','.join(map(str, values))}]" for name, values in lists if values]
 

@@ -94,6 +94,8 @@ class StudyConfig:
             each question). Empty: none.
         parents: how parents get their vectors there: best_child, mean, direct, windows, or compressor:RUN; with
             `levels` at least one.
+        rerank: reranker of the best chunks of every question, as `load_reranker` takes it, known by its name alone;
+            not with `budgets`. Empty: none.
     """
 
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
@@ -114,6 +116,7 @@ class StudyConfig:
     fills: tuple[FillName, ...] = ("plain",)
     levels: tuple[str, ...] = ()
     parents: tuple[str, ...] = ("best_child",)
+    rerank: str = ""
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -136,6 +139,10 @@ class StudyConfig:
             raise ValueError(f"budgets {list(self.budgets)}: numbers of tokens, at least 1, increasing")
         if not self.fills or len(set(self.fills)) != len(self.fills):
             raise ValueError(f"fills {list(self.fills)}: at least one of {', '.join(FILLS)}, each once")
+        if self.rerank and self.budgets:
+            raise ValueError(
+                f"rerank {self.rerank}: contexts of budgets are filled without it; leave one of the two out"
+            )
         _check_plans(self.levels, self.parents, self.budgets)
         least = {"seed": 0, "min_dev_questions": 0, "window": 3}
         check_fields(self, at_least=least, within={"dev_share": "(0, 1)"})

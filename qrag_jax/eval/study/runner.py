@@ -16,7 +16,7 @@ from qrag_jax.eval.study.cells.cell_files import CellStore, claim_folder, made_o
 from qrag_jax.eval.study.cells.costs import Meter
 from qrag_jax.eval.study.cells.filled_contexts import Contexts, known_points
 from qrag_jax.eval.study.cells.level_cells import LevelStore, make_parents, run_levels
-from qrag_jax.eval.study.cells.run_cell import Tools, embed_questions, run_config
+from qrag_jax.eval.study.cells.run_cell import NUM_RERANKED, Tools, embed_questions, run_config
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
 from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
 from qrag_jax.eval.study.cells.work import Report, Sides, Work
@@ -40,7 +40,7 @@ from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import load_prices
 from qrag_jax.names import CHUNKERS
 from qrag_jax.search.levels.planner_runs import read_planner
-from qrag_jax.types import InputError, TextGenerator, UsageError
+from qrag_jax.types import InputError, Reranker, TextGenerator, UsageError
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ def run_study(
     out: Path,
     report: Report | None = None,
     generator: TextGenerator | None = None,
+    reranker: Reranker | None = None,
 ) -> StudyResult:
     """Runs the missing cells of a study, and reports all of it.
 
@@ -81,6 +82,7 @@ def run_study(
             with ("levels", done, of): questions that searched all ranges.
         generator: language model that answers the test questions of tasks with reference answers, from the `report_k`
             chunks of each chosen config; None asks none. Answered questions are not asked again.
+        reranker: that of `config.rerank`.
 
     Raises:
         UsageError: tasks that are not those of the config, a value of a strategy out of range, a price file that is
@@ -94,7 +96,8 @@ def run_study(
             f"budgets {list(config.budgets)}: no task has evidence that a context could contain; leave it out"
         )
     prices = load_prices(config.prices) if config.prices else None
-    tools = Tools(encoder, SentenceCache(out / "sentences"), make_splitter(config.splitter, config.language))
+    split, told = make_splitter(config.splitter, config.language), None if report is None else partial(report, "rerank")
+    tools = Tools(encoder, SentenceCache(out / "sentences"), split, reranker, told)
     _check_strategies(config, encoder)
     _check_levels(config, tools)
     sides = [_split(config, task) for task in tasks]
@@ -121,7 +124,7 @@ def run_study(
         questions=tuple(one for outcome in outcomes for one in question_objects(outcome)),
         levels=level_lines,
         notes=(
-            *_notes(config, tasks, sides, outcomes, encoder),
+            *_notes(config, tasks, sides, outcomes, encoder, reranker),
             *dict.fromkeys(note for outcome in levels for note in level_notes(outcome, config)),
         ),
     )
@@ -319,8 +322,13 @@ def _notes(
     sides: Sequence[Sides],
     outcomes: Sequence[Outcome],
     encoder: StudyEncoder,
+    reranker: Reranker | None,
 ) -> Iterator[str]:
     """Notes for readers of the table."""
+    if config.rerank:
+        yield f"{config.rerank} orders the best {NUM_RERANKED} chunks of every question; costs do not contain its own"
+    if reranker is not None and reranker.counts.num_texts_cut:
+        yield f"{config.rerank} read only the beginning of {reranker.counts.num_texts_cut:,} chunks, which are too long"
     for task, side in zip(tasks, sides, strict=True):
         for reason, number in {**task.left_out, **side.test.left_out}.items():
             yield f"{task.name}: left out, {reason}: {number:,}"

@@ -56,6 +56,7 @@ def test_what_was_saved_reproduces_it(tmp_path):
             f"strategies.fixed: {MAX_CONFIGS + 1} configs: give",
         ),
         ("budgets=[500, 100]", r"budgets \[500, 100\]: numbers of tokens, at least 1, increasing"),
+        ("rerank=smollm2 budgets=[100]", "rerank smollm2: contexts of budgets are filled without it"),
         ("budgets=[0]", r"budgets \[0\]: numbers"),
         ("fills=[]", r"fills \[\]: at least one of plain, widen, merge"),
         ("fills=[plain, plain]", "fills .* each once"),

@@ -47,8 +47,10 @@ def made_of(study: StudyConfig, task: StudyTask, encoder: str) -> dict[str, Any]
         study: for ks, seed, splitter and the task's scope.
         task: the dev or test part of a task.
     """
-    budgets = {"budgets": list(study.budgets), "fills": list(study.fills)} if study.budgets else {}
-    return budgets | {
+    optional: dict[str, Any] = {"reranker": study.rerank} if study.rerank else {}
+    if study.budgets:
+        optional = {"budgets": list(study.budgets), "fills": list(study.fills)}
+    return optional | {
         "version of qrag_jax": f"{__version__}, format {_FORMAT}",
         "task content": task_digest(task),
         "encoder": encoder,

@@ -18,8 +18,11 @@ from qrag_jax.eval.study.records import CellResult, FoundChunk, FoundChunks, Par
 from qrag_jax.names import CHUNKERS
 from qrag_jax.search.corpus import Corpus, MadeBy, build_corpus
 from qrag_jax.search.dense import Ranking, search_vectors
-from qrag_jax.types import Document, InputError
+from qrag_jax.search.hybrid import Ranked
+from qrag_jax.search.rerank import RerankOptions, rerank
+from qrag_jax.types import Document, InputError, Reranker
 
+NUM_RERANKED = 20  # chunks of each question
 _QUESTIONS_AT_ONCE = 64
 Scope = Literal["corpus", "document"]
 ReportShare = Callable[[float], None]  # of a config's work that is done, 0 to 1
@@ -27,11 +30,21 @@ ReportShare = Callable[[float], None]  # of a config's work that is done, 0 to 1
 
 @dataclass(frozen=True)
 class Tools:
-    """Shared by all configs of a study: an encoder, its cached sentence vectors, and a sentence splitter."""
+    """Shared by all configs of a study.
+
+    Attributes:
+        encoder: of chunks, sentences and questions.
+        cache: vectors of sentences.
+        split: cuts texts into sentences.
+        reranker: of the best `NUM_RERANKED` chunks of a question; None leaves the order of their vectors.
+        told: called with (questions reranked, of).
+    """
 
     encoder: StudyEncoder
     cache: SentenceCache
     split: SplitSentences
+    reranker: Reranker | None = None
+    told: Callable[[int, int], None] | None = None
 
 
 def run_config(
@@ -75,7 +88,7 @@ def run_config(
             most_tokens=max(tokens),
             share_beyond_window=corpus.num_beyond_window / len(tokens),
             cost=corpus.cost,
-            found=find_chunks(corpus, side.questions, questions[part], k, scope),
+            found=find_chunks(corpus, side.questions, questions[part], k, scope, tools),
             recall=_recall(corpus, side, questions[part], scope, tools, contexts) if part == "test" else {},
         )
         for part, side in parts.items()
@@ -140,19 +153,46 @@ def embed_questions(questions: Sequence[StudyQuestion], tools: Tools) -> np.ndar
 
 
 def find_chunks(
-    corpus: Corpus, questions: Sequence[StudyQuestion], vectors: np.ndarray, k: int, scope: Scope
+    corpus: Corpus,
+    questions: Sequence[StudyQuestion],
+    vectors: np.ndarray,
+    k: int,
+    scope: Scope,
+    tools: Tools | None = None,
 ) -> tuple[FoundChunks, ...]:
-    """The `k` chunks nearest to every question, in the order of the questions, without those of the question itself.
+    """The `k` best chunks of every question, in the order of the questions, without those of the question itself.
 
     Args:
         questions: whose relevant documents bound the search where `scope` is "document".
         vectors: float32 [questions, dim].
         scope: as in `run_config`.
+        tools: their reranker is used; without one, the nearest chunks are the best.
     """
-    rankings = _rankings(corpus, questions, vectors, k, scope)
+    if tools is None or tools.reranker is None:
+        rankings = _rankings(corpus, questions, vectors, k, scope)
+    else:
+        rankings = _rankings(corpus, questions, vectors, max(k, NUM_RERANKED), scope)
+        rankings = _reranked(corpus, questions, rankings, tools.reranker, tools.told)
     return tuple(
-        FoundChunks(question.id, _hits(corpus, ranking)) for question, ranking in zip(questions, rankings, strict=True)
+        FoundChunks(question.id, _hits(corpus, ranking)[:k])
+        for question, ranking in zip(questions, rankings, strict=True)
     )
+
+
+def _reranked(
+    corpus: Corpus,
+    questions: Sequence[StudyQuestion],
+    rankings: Sequence[Ranking],
+    reranker: Reranker,
+    told: Callable[[int, int], None] | None,
+) -> list[Ranking]:
+    options, done = RerankOptions(reranker, passages=NUM_RERANKED), []
+    for question, ranking in zip(questions, rankings, strict=True):
+        ranked, _ = rerank(question.text, corpus, Ranked(*ranking), reranker, options, by_words=False)
+        done.append((ranked.ids, ranked.scores))
+        if told is not None:
+            told(len(done), len(questions))
+    return done
 
 
 def _rankings(

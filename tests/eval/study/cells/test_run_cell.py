@@ -13,7 +13,7 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.study.cells.run_cell import Tools, embed_questions, find_chunks, run_config, study_corpus
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
-from qrag_jax.types import Document, InputError, UsageError
+from qrag_jax.types import Document, InputError, TextCounts, UsageError
 
 BREAKPOINT = ChunkConfig("breakpoint", breakpoint=BreakpointConfig())
 BY_LINE = ChunkConfig("fixed", fixed=FixedConfig(sentences_per_chunk=1))
@@ -118,6 +118,30 @@ def test_a_document_that_is_the_question_is_not_ranked_for_it(tmp_path):
         for one, whole in zip(found[1:], every[1:], strict=True):
             assert one.hits == tuple(hit for hit in whole.hits if hit.document_id != itself)[:k]
             assert len(one.hits) == min(k, num_nodes - num_own)
+
+
+class Backwards:
+    """Scores the last of its passages highest, and nothing else counts."""
+
+    name, weight, num_parameters, counts = "backwards", None, None, TextCounts()
+
+    def __call__(self, question, passages, progress=None):
+        return np.arange(len(passages), dtype=float)
+
+
+def test_a_reranker_orders_the_best_chunks(tmp_path):
+    """It gets 20 of the 24 chunks, whatever k is; those that it does not read come last."""
+    documents = [Document(f"{n}", "x" * (n + 1) + " y" * (24 - n)) for n in range(24)]
+    questions = (StudyQuestion("q", "x", ("0",)),)
+    task, tools = StudyTask("letters", "documents", documents, questions), make_tools(tmp_path, LetterEmbedder(), lines)
+    corpus, vectors, seen = study_corpus(documents, BY_LINE, tools), embed_questions(questions, tools), []
+    every = places(find_chunks(corpus, questions, vectors, 24, "corpus"))[0]
+    tools = replace(tools, reranker=Backwards(), told=lambda *done: seen.append(done))
+    for k in (3, 24):
+        found = places(find_chunks(corpus, questions, vectors, k, "corpus", tools))[0]
+        assert found == [*every[19::-1], *every[20:]][:k]
+    (cell,) = run(BY_LINE, task, tools)
+    assert places(cell.found)[0] == every[19:16:-1] and seen == [(1, 1)] * 3
 
 
 def test_chunking_is_charged_without_embedding_whether_vectors_were_kept_or_not(tmp_path, monkeypatch):
