@@ -7,6 +7,7 @@
     python -m benchmarks.search.fresh_questions pairs COLLECTIONS OUT --conditionalqa FOLDER    # OUT/pairs.jsonl
     python -m benchmarks.search.fresh_questions weights OUT               # on the six older collections
     python -m benchmarks.search.fresh_questions table OUT
+    python -m benchmarks.search.fresh_questions speed COLLECTIONS OUT --model FILE.gguf --files 10 --names cargo
 
 COLLECTIONS holds a folder a collection (`questions/collections.json`: repository, commit, folders, patterns). OUT gets
 one file a collection and method. `rank` writes, for every question, the best 20 files with the score of their best
@@ -26,7 +27,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, cast
@@ -35,6 +36,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from benchmarks.common import arguments, grid
+from benchmarks.quality.embed_engines import peak
 from benchmarks.search.own_documents import SUFFIXES, Question, read_questions, titled_sections
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
@@ -47,6 +49,9 @@ from qrag_jax.index.methods import Method, load_embedder, single_step_method
 from qrag_jax.index.options import SearchOptions
 from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.measures.aggregate import holm_p_values
+from qrag_jax.models.decoder.gguf_weights import gguf_decoder_config
+from qrag_jax.models.decoder.weights import num_parameters
+from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.search.corpus import Corpus, are_unknown
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.search.late import LATE_PASSAGES, LATE_WEIGHT, LateScorer
@@ -58,6 +63,7 @@ QUESTIONS = Path(__file__).parent / "questions"
 OLDER = ("fastapi", "handbook", "prometheus", "redis", "madetech", "nips")  # what methods are chosen on
 FRESH = ("cargo", "synapse", "obsidian", "sourcegraph", "veterans", "contao", "amt24", "laws", "tidb", "betagouv")
 NUM_HEADINGS, NUM_WRONG = 150, 3
+NUM_TIMED = 8  # questions
 NUM_FILES, NUM_PASSAGES, NUM_LEVEL_PASSAGES = 20, 20, 100
 BASE, HYBRID_LATE = "hybrid", "hybrid-late"
 GRID = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, np.inf)  # weights beside hybrid; inf is the reranker alone
@@ -241,6 +247,39 @@ def known_scores(args: argparse.Namespace, name: str, questions: Sequence[Questi
         {one.text: score for one, score in zip(found, known, strict=False)}
         for found, known in zip(passages, scores, strict=True)
     ]
+
+
+def speed(args: argparse.Namespace) -> None:
+    """Prints what the reranking of `--files` files takes, beside the peak of matrix products in the same process.
+
+    Counted are the multiplications of parameters with tokens, two operations each, without those of the vocabulary.
+    """
+    name = args.names[0]
+    ranker, reranker = make_ranker(args, name, BASE, "minilm"), load_reranker(args.model)
+    questions = read_questions(QUESTIONS / f"{name}.jsonl", args.collections / name)[:NUM_TIMED]
+    passages = [[one.text for one in best_of_files(ranker(question.text))[: args.files]] for question in questions]
+    for question, texts in zip(questions, passages, strict=True):  # compiles
+        reranker(question.text, texts)
+    before, peaks, spent = reranker.counts.num_tokens, [peak("ours bf16")], []
+    for question, texts in zip(questions, passages, strict=True):
+        start = time.process_time()
+        reranker(question.text, texts)
+        spent.append(time.process_time() - start)
+    peaks.append(peak("ours bf16"))
+    tokens = (reranker.counts.num_tokens - before) / len(questions)
+    rate = 2 * multiplied(args.model) * tokens / float(np.mean(spent)) / 1e9
+    print(
+        f"{args.model}: {args.files} files, {tokens:,.0f} tokens, median {np.median(spent):.1f} CPU s a question "
+        f"({min(spent):.1f} to {max(spent):.1f}, {len(spent)} questions of {name}); {rate:,.0f} GFLOP/s, peak of "
+        f"bfloat16 {peaks[0]:,.0f} before and {peaks[1]:,.0f} after: {rate / max(peaks):.0%}"
+    )
+
+
+def multiplied(file: str) -> int:
+    """Parameters of the layers of a GGUF file, which every token is multiplied with."""
+    config = gguf_decoder_config(read_gguf(file))
+    one, two = (num_parameters(replace(config, num_layers=number)) for number in (1, 2))
+    return config.num_layers * (two - one)
 
 
 def pairs(args: argparse.Namespace) -> None:
@@ -439,7 +478,7 @@ def cpu_ms(out: Path, label: str, names: Sequence[str]) -> float:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("what", choices=("rank", "rerank", "pairs", "weights", "table"))
+    parser.add_argument("what", choices=("rank", "rerank", "pairs", "speed", "weights", "table"))
     parser.add_argument("collections", type=Path, nargs="?", help="folder of the collections; not of weights and table")
     parser.add_argument("out", type=Path, help="folder of the results")
     parser.add_argument("--names", type=lambda text: text.split(","), default=[*OLDER, *FRESH])
@@ -458,7 +497,8 @@ def main() -> None:
     parser.add_argument("--label", help="name of the results")
     parser.add_argument("--weights", nargs="*", default=[], metavar="LABEL=W", help="of rerankers, for the table")
     args = parser.parse_args()
-    {"rank": rank, "rerank": rerank, "pairs": pairs, "weights": weights, "table": table}[args.what](args)
+    verbs = {"rank": rank, "rerank": rerank, "pairs": pairs, "speed": speed, "weights": weights, "table": table}
+    verbs[args.what](args)
 
 
 if __name__ == "__main__":
