@@ -28,7 +28,7 @@ CHOICE = """\
 """
 RERANK = """\
 --late           compare the best passages token by token too
-. --no_late      do not, where the index stores token vectors and does so by default
+. --no_late      do not, where it is the default: with --rerank, or if the index stores token vectors
 --rerank MODEL   let a model read the best passage of the best files together with the question, and order them anew
 . --rerank_files N     for --rerank: number of files (default: 10)
 . --rerank_passages N  for --rerank: read so many of the best passages, whatever their files
@@ -36,8 +36,8 @@ RERANK = """\
 """
 RERANK_HELP = """\
 --late compares each token of the question with each token of the 24 best passages, as ColBERT does. It reads the
-passages again, unless the index was made with `qrag index build --late`; then it is the default. In the JSON,
-`late_score` is that score.
+passages again, unless the index was made with `qrag index build --late`. It is the default for such an index and with
+--rerank. In the JSON, `late_score` is that score.
 
 --rerank reads a passage and the question together, which takes seconds. MODEL is a folder, a .gguf file, a hub id or
 smollm2: a classifier with one output, such as `qrag train reranker` writes, or a language model. Qwen3-Reranker says

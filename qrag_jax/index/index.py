@@ -44,7 +44,7 @@ from qrag_jax.search.copies import rank_distinct
 from qrag_jax.search.corpus import Corpus, are_unknown
 from qrag_jax.search.hits import make_hits
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
-from qrag_jax.search.late import LATE_PASSAGES, LateScorer
+from qrag_jax.search.late import LATE_PASSAGES, WEIGHT_AFTER_LATE, LateScorer
 from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.search.levels.planners import Planned, Planner, rank_levels
 from qrag_jax.search.note_search import make_noted_retrieve
@@ -341,8 +341,8 @@ class Index:
         options = options if options.retriever is not None else replace(options, retriever=self._default_retriever())
         if options.late is not None:
             return options
-        is_plain = not options.is_run and options.retriever != "bm25" and options.levels is None
-        return replace(options, late=self.settings.late and is_plain and options.rerank is None)
+        has_vectors = not options.is_run and options.retriever != "bm25" and options.levels is None
+        return replace(options, late=has_vectors and (self.settings.late or options.rerank is not None))
 
     def _default_retriever(self) -> "str | os.PathLike | QRagRetriever":
         if self._retriever is not None:
@@ -448,8 +448,10 @@ class Index:
             ranked, by_tokens = rerank(question, corpus, ranked, late, most, by_words=False)
             told = replace(told, late=by_tokens)
         if options.rerank is not None and reranker is not None:
-            by_words = options.retriever == "bm25"
-            ranked, reranked = rerank(question, corpus, ranked, reranker, options.rerank, by_words=by_words)
+            by_words, again_by = options.retriever == "bm25", options.rerank
+            if late is not None and again_by.weight is None and reranker.weight is not None:
+                again_by = replace(again_by, weight=WEIGHT_AFTER_LATE * reranker.weight)
+            ranked, reranked = rerank(question, corpus, ranked, reranker, again_by, by_words=by_words)
             told = replace(told, reranked=reranked)
         return ranked.first(options.top_k), told
 

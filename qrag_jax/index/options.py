@@ -33,7 +33,7 @@ class SearchOptions:
         num_steps: for a run: number of picks if `top_k` is None. For `ask`: most passages.
         stop: for a run: keep only the picks before it stops.
         late: order the best passages by the vectors of their tokens too (`search/late.py`), before `rerank`. None does
-            so if the index stores these vectors, with neither levels nor a reranker.
+            so if the index stores these vectors or there is a reranker, without levels.
         rerank: how the best candidates are reranked; None leaves the order of the search.
     """
 

@@ -94,11 +94,26 @@ def test_token_vectors_order_before_a_reranker():
         assert [hit.score for hit in late.hits] == pytest.approx(sorted(scores.values(), reverse=True), abs=1e-6)
         assert [hit.node for hit in both.hits] == [hit.node for hit in late.hits] and both.reranked.scores[3] == 3
         assert {"search", "late", "rerank"} <= both.cost.seconds.keys()
+        by_default = index.find(QUESTION, SearchOptions(rerank=RerankOptions(Longest(), weight=0.0)))
+        assert [hit.score for hit in by_default.hits] == [hit.score for hit in both.hits]
         answer = index.ask(QUESTION, options=AskOptions(SearchOptions(late=True)))
         assert answer.context.passages[0].document_id == "0" and "late" in answer.cost.seconds
         told = answer_to_json(answer)
         assert told["late"] == {"weight": 4.0, "num_passages": 4}
         assert told["context"]["passages"][0]["late_score"] == answer.late.scores[answer.context.passages[0].node]
+
+
+@pytest.mark.parametrize(("late", "given", "told"), [(True, None, 2.5), (False, None, 0.25), (True, 0.5, 0.5)])
+def test_a_reranker_weighs_ten_times_as_much_after_token_vectors(late, given, told):
+    class Weighed(Longest):
+        weight = 0.25
+
+    with open_index(DOCUMENTS) as index:
+        ranked = index.find(QUESTION, SearchOptions(late=late))
+        found = index.find(QUESTION, SearchOptions(late=late, rerank=RerankOptions(Weighed(), weight=given)))
+        scores = [hit.score + told * found.reranked.scores[hit.node] for hit in ranked.hits]
+        assert found.reranked.weight == told
+        assert [hit.score for hit in found.hits] == pytest.approx(sorted(scores, reverse=True), abs=1e-5)
 
 
 def test_all_candidates_of_a_reranker_are_compared_by_tokens():

@@ -56,7 +56,6 @@ def test_what_was_saved_reproduces_it(tmp_path):
             f"strategies.fixed: {MAX_CONFIGS + 1} configs: give",
         ),
         ("budgets=[500, 100]", r"budgets \[500, 100\]: numbers of tokens, at least 1, increasing"),
-        ("rerank=smollm2 budgets=[100]", "rerank smollm2: contexts of budgets are filled without it"),
         ("budgets=[0]", r"budgets \[0\]: numbers"),
         ("fills=[]", r"fills \[\]: at least one of plain, widen, merge"),
         ("fills=[plain, plain]", "fills .* each once"),
@@ -69,6 +68,11 @@ def test_what_was_saved_reproduces_it(tmp_path):
 def test_refusals(tmp_path, override, message):
     with pytest.raises(UsageError, match=f"^override {re.escape(override)}: {message}"):
         load(tmp_path, YAML, override, "dev_share=0.5")
+
+
+def test_contexts_of_budgets_are_not_reranked(tmp_path):
+    with pytest.raises(UsageError, match=r"rerank smollm2: contexts of budgets are filled without it; leave one"):
+        load(tmp_path, YAML, "rerank=smollm2", "budgets=[100]")
 
 
 @pytest.mark.parametrize(
