@@ -116,14 +116,7 @@ def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
 
     The cost of reading and embedding the files counts for the first question.
     """
-    from qrag_jax.cli.output import (
-        late_to_json,
-        note_to_json,
-        place_to_json,
-        reranked_to_json,
-        score_to_json,
-        told_to_json,
-    )
+    from qrag_jax.cli.output import note_to_json, place_to_json, reranked_to_json, scores_to_json, told_to_json
 
     passages = [
         {
@@ -135,8 +128,7 @@ def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
             **({"context": hit.context} if hit.context else {}),
             "text": hit.text,
             "score": hit.score,
-            **score_to_json(found.late, hit.node, "late_score"),
-            **score_to_json(found.reranked, hit.node),
+            **scores_to_json(found, hit.node),
             **told_to_json(hit),
             "notes": [note_to_json(note) for note in hit.notes],
         }
@@ -150,8 +142,7 @@ def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
         "num_chunks": found.num_chunks,
         "num_chunks_cut": found.num_chunks_cut,
         "passages": passages,
-        **late_to_json(found.late),
-        **reranked_to_json(found.reranked),
+        **reranked_to_json(found),
         "cost": {
             "seconds": dict(found.cost.seconds),
             "embedder_tokens": found.cost.embedder_tokens,

@@ -6,6 +6,7 @@ from functools import partial
 
 from qrag_jax.chunking.tree.level_ranges import format_levels
 from qrag_jax.cli.terminal import say, shown
+from qrag_jax.index.options import Found
 from qrag_jax.search.answer import Answer
 from qrag_jax.search.citations import Citation, render
 from qrag_jax.search.levels.planners import Planned
@@ -122,8 +123,7 @@ def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, 
     passages = [
         _citation_to_json(citation)
         | {"num_tokens": passage.num_tokens, "score": passage.score, "rank": passage.rank}
-        | score_to_json(answer.late, passage.node, "late_score")
-        | score_to_json(answer.reranked, passage.node)
+        | scores_to_json(answer, passage.node)
         for citation, passage in zip(answer.given, context.passages, strict=True)
     ]
     return {
@@ -148,8 +148,7 @@ def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, 
         "num_chunks": answer.num_chunks,
         "retriever": answer.retriever,
         "notes_mode": answer.notes,
-        **late_to_json(answer.late),
-        **reranked_to_json(answer.reranked),
+        **reranked_to_json(answer),
         "model": answer.model,
         "prompt_sha256": answer.prompt_sha256,
         "cost": {
@@ -164,22 +163,20 @@ def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, 
     }
 
 
-def reranked_to_json(reranked: Reranked | None) -> dict[str, object]:
-    """Describes the work of a reranker; empty without one."""
-    if reranked is None:
-        return {}
-    told = {"model": reranked.name, "weight": reranked.weight, "num_passages": len(reranked.scores)}
-    return {"rerank": told | {"num_passages_cut": reranked.num_cut}}
+def reranked_to_json(found: Found | Answer) -> dict[str, object]:
+    """Describes the work of token vectors and of a reranker, as far as they ordered the passages."""
+    told = {"late": found.late, "rerank": found.reranked}
+    return {
+        name: {"model": by.name, "weight": by.weight, "num_passages": len(by.scores), "num_passages_cut": by.num_cut}
+        for name, by in told.items()
+        if by is not None
+    }
 
 
-def late_to_json(late: Reranked | None) -> dict[str, object]:
-    """Describes the comparison of token vectors; empty without it."""
-    return {} if late is None else {"late": {"weight": late.weight, "num_passages": len(late.scores)}}
-
-
-def score_to_json(reranked: Reranked | None, node: int, name: str = "rerank_score") -> dict[str, object]:
-    """The score of a passage by a reranker, null if it was no candidate; nothing without a reranker."""
-    return {} if reranked is None else {name: reranked.scores.get(node)}
+def scores_to_json(found: Found | Answer, node: int) -> dict[str, object]:
+    """The scores of a passage by token vectors and a reranker; null if it was no candidate."""
+    told = {"late_score": found.late, "rerank_score": found.reranked}
+    return {name: one.scores.get(node) for name, one in told.items() if one is not None}
 
 
 def say_reranked(reranked: Reranked | None) -> None:

@@ -48,7 +48,7 @@ from qrag_jax.search.late import LATE_PASSAGES, WEIGHT_AFTER_LATE, LateScorer
 from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.search.levels.planners import Planned, Planner, rank_levels
 from qrag_jax.search.note_search import make_noted_retrieve
-from qrag_jax.search.rerank import Reranked, RerankOptions, candidates, rank_enough, rerank, rerank_options
+from qrag_jax.search.rerank import Reranked, RerankOptions, candidates, rank_enough, rerank
 from qrag_jax.types import (
     AS_MADE,
     Arg,
@@ -179,7 +179,8 @@ class Index:
             UsageError: the retriever or the reranker does not exist, or `only` matches no document.
             InputError: the question is blank or too long for the encoder, or the index is damaged.
         """
-        options = SearchOptions(top_k, _patterns(only), retriever, late=late, rerank=rerank_options(rerank))
+        again = rerank if rerank is None or isinstance(rerank, RerankOptions) else RerankOptions(rerank)
+        options = SearchOptions(top_k, _patterns(only), retriever, late=late, rerank=again)
         return self.find(question, options).hits
 
     def find(self, question: str, options: SearchOptions | None = None) -> Found:
@@ -440,8 +441,8 @@ class Index:
             ranked, last = rank(wanted), 0
         else:
             # A planner may be a language model, which is asked once.
-            enough = rank_enough(rank, corpus, wanted, options.rerank) if planner is None else rank(None)
-            ranked, last = enough, 1 + int(candidates(corpus, enough, options.rerank).max(initial=-1))
+            ranked = rank_enough(rank, corpus, wanted if planner is None else None, options.rerank)
+            last = 1 + int(candidates(corpus, ranked, options.rerank).max(initial=-1))
         if late is not None:
             # All candidates of the reranker get a score by tokens, because it adds its own to that.
             most = RerankOptions("late", passages=max(LATE_PASSAGES, last))

@@ -11,7 +11,7 @@ from qrag_jax.index.sources import MemorySource, StoredSource
 from qrag_jax.names import RETRIEVERS, NoteMode
 from qrag_jax.search.levels.level_search import check_smooth
 from qrag_jax.search.levels.planners import Planned, Planner
-from qrag_jax.search.rerank import Reranked, RerankOptions, check_rerank
+from qrag_jax.search.rerank import Reranked, RerankOptions
 from qrag_jax.types import Cost, Hit, Sampling, UsageError
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ def check_options(options: SearchOptions, source: StoredSource | MemorySource, a
         raise UsageError(reason, field="notes", value=options.notes)
     if not is_run and (options.stop or (options.num_steps is not None and not asks)):
         _refuse_of_run("stop" if options.stop else "num_steps", retriever)
-    check_rerank(options.rerank, is_run=is_run)
+    if options.rerank is not None and is_run:
+        why = ": a run picks passages step by step, and their order means something"
+        raise UsageError((Arg("rerank"), why, "; leave it out, or search with hybrid, dense or bm25"), field="rerank")
     if options.late and (is_run or settings.is_run or retriever == "bm25"):
         why = "bm25 compares words only" if retriever == "bm25" else "a run reads sentences with an encoder of its own"
         raise UsageError((Arg("late"), f": {why}; leave it out, or search with hybrid or dense"), field="late")

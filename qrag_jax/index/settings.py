@@ -208,19 +208,13 @@ def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
     if not is_index(folder):
         return None
     known = read_settings(folder)
-    if _cut_by(known) != _cut_by(asked):
-        raise UsageError(
-            ("was made with ", *known.cutting, ", not with ", *asked.cutting),
-            file=folder,
-            remedy="leave those options out, or build another index",
-        )
-    if known.reads != asked.reads:
-        used, given = _shown(known.reads), _shown(asked.reads)
-        raise UsageError(
-            ("was made with ", *used, ", not with ", *given),
-            file=folder,
-            remedy="leave those options out, or build another index",
-        )
+    for is_same, used, given in (
+        (_cut_by(known) == _cut_by(asked), known.cutting, asked.cutting),
+        (known.reads == asked.reads, _shown(known.reads), _shown(asked.reads)),
+    ):
+        if not is_same:
+            why, remedy = ("was made with ", *used, ", not with ", *given), "leave those options out"
+            raise UsageError(why, file=folder, remedy=f"{remedy}, or build another index")
     if known.late != asked.late:
         raise UsageError(
             ("was made ", "with" if known.late else "without", " token vectors (", Arg("late"), ")"),

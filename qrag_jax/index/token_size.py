@@ -38,11 +38,8 @@ def check_room(folder: Path, files: Sequence[DocumentFile], dim: int, says: Call
         raise InputError(
             f"{told}, and the disk has {_size(free)} left",
             file=folder,
-            remedy=(
-                ": make room, choose another folder, or build an index without ", Arg("late"), ", whose searches can "
-                "compare tokens too, but read the best passages again for each question",
-            ),
-        )  # fmt: skip
+            remedy=(": make room, choose another folder, or build an index without ", Arg("late")),
+        )
     says(f"{told}; the disk has {_size(free)} left")
 
 

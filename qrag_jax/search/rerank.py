@@ -10,14 +10,13 @@ Candidates are the best passage of each of the best files, or simply the best pa
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import Ranked, SomeRanked
-from qrag_jax.types import Arg, Reranker, UsageError, check_fields
+from qrag_jax.types import Reranker, check_fields
 
 Show = Callable[[Reranker], Reranker]  # wraps a reranker, to show progress
 _MORE = 8  # nodes ranked for each file wanted, so that few questions need a second ranking
@@ -122,27 +121,8 @@ def rerank(
         counts.num_texts_cut - before.num_texts_cut,
         time.perf_counter() - start,
     )
-    new = np.concatenate([scores[order], _below(scores, ranked.scores[rest])])
+    below = ranked.scores[rest]
+    if len(below) and len(scores):
+        below = below - max(0.0, below[0] - scores.min())
+    new = np.concatenate([scores[order], below])
     return replace(ranked, ids=ranked.ids[np.concatenate([places[order], rest])], scores=new), told
-
-
-def _below(scores: Float[np.ndarray, " n"], rest: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-    """The rest, shifted down where it would be above the lowest score."""
-    return rest - max(0.0, rest[0] - scores.min()) if len(rest) and len(scores) else rest
-
-
-def rerank_options(given: Any) -> RerankOptions | None:
-    """Options from what a caller gives: options, the name of a reranker, a reranker, or None."""
-    if given is None or isinstance(given, RerankOptions):
-        return given
-    return RerankOptions(given)
-
-
-def check_rerank(options: RerankOptions | None, *, is_run: bool) -> None:
-    """Refuses reranking of the picks of a run, whose order is that of its search."""
-    if options is not None and is_run:
-        raise UsageError(
-            (Arg("rerank"), ": a run picks passages step by step, and their order means something; leave it out, or "
-             "search with hybrid, dense or bm25"),
-            field="rerank",
-        )  # fmt: skip

@@ -223,7 +223,8 @@ def test_late_stores_what_a_search_would_compute(index, encoder, command):
         found.append(json.loads(out))
     kept, computed = ([one["late_score"] for one in told["passages"]] for told in found)
     np.testing.assert_allclose(kept, computed, atol=0.01)  # rounding to int8, in another shape
-    assert found[0]["late"] == {"weight": 4.0, "num_passages": 2} and found[0]["cost"]["seconds"]["late"] >= 0
+    assert found[0]["late"] == {"model": "late", "weight": 4.0, "num_passages": 2, "num_passages_cut": 0}
+    assert found[0]["cost"]["seconds"]["late"] >= 0
     assert [one["file"] for one in found[0]["passages"]] == [one["file"] for one in found[1]["passages"]]
     code, _, err = index("build", "j", "notes", "--late")
     assert code == 2 and "j: was made without token vectors (--late); build another index" in err

@@ -127,15 +127,6 @@ def test_a_search_refuses_changed_codes(notes):
         stored_tokens("i", DIM, "hashes")(["A garden."])
 
 
-def test_token_vectors_of_no_document_are_damage(notes):
-    build(notes)
-    with closing(sqlite3.connect("i/catalogue.sqlite")) as connection, connection:
-        connection.execute("INSERT INTO tokens SELECT 77, node, text, codes, sha256 FROM tokens LIMIT 1")
-    assert index_info("i", verify=True).fault == "token vectors of documents that are not listed"
-    build(notes)
-    check_tokens(5)
-
-
 def test_another_choice_needs_another_index(notes):
     build(notes)
     with pytest.raises(UsageError, match=r"i: was made with token vectors \(late\); build another index"):

@@ -99,7 +99,7 @@ def test_token_vectors_order_before_a_reranker():
         answer = index.ask(QUESTION, options=AskOptions(SearchOptions(late=True)))
         assert answer.context.passages[0].document_id == "0" and "late" in answer.cost.seconds
         told = answer_to_json(answer)
-        assert told["late"] == {"weight": 4.0, "num_passages": 4}
+        assert told["late"] == {"model": "late", "weight": 4.0, "num_passages": 4, "num_passages_cut": 0}
         assert told["context"]["passages"][0]["late_score"] == answer.late.scores[answer.context.passages[0].node]
 
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qrag_jax.chunking.text.spans import readable
-from qrag_jax.data.dataset_rows import must_be
+from qrag_jax.data.dataset_rows import full_text, list_field
 from qrag_jax.files.text_files import read_json_lines
 from qrag_jax.types import InputError
 
@@ -33,21 +32,11 @@ def read_pairs(paths: Sequence[str | Path]) -> list[PairGroup]:
     found: dict[PairGroup, None] = {}
     for path in paths:
         for where, row in read_json_lines(Path(path), _EXPECTED):
-            texts = {}
-            for field in ("question", "positive"):
-                texts[field] = row.get(field)
-                if not isinstance(texts[field], str) or not texts[field].strip():
-                    raise must_be(where, field, "a text that is not empty", texts[field])
-            negatives = row.get("negatives")
-            negatives = [] if negatives is None else negatives
-            if not isinstance(negatives, list):
-                raise must_be(where, "negatives", "a list of texts", negatives)
-            for number, negative in enumerate(negatives):
-                if not isinstance(negative, str) or not negative.strip():
-                    raise must_be(where, f"negatives[{number}]", "a text that is not empty", negative)
-                if negative == texts["positive"]:
-                    raise InputError(f"negatives[{number}] is the positive passage; remove it", file=where)
-            question, positive = readable(texts["question"]), readable(texts["positive"])
-            group = PairGroup(question, positive, tuple(map(readable, negatives)))
-            found.setdefault(group)
+            question, positive = (full_text(row.get(name), name, where) for name in ("question", "positive"))
+            listed = list_field(row.get("negatives"), "negatives", where)
+            negatives = tuple(full_text(one, f"negatives[{number}]", where) for number, one in enumerate(listed))
+            if positive in negatives:
+                number = negatives.index(positive)
+                raise InputError(f"negatives[{number}] is the positive passage; remove it", file=where)
+            found.setdefault(PairGroup(question, positive, negatives))
     return list(found)

@@ -42,21 +42,19 @@ class ServerReranker:
 
     weight, num_parameters = LIKELIHOOD_WEIGHT, None
 
-    def __init__(self, model: str, base_url: str, *, key_name: str, max_retries: int = 2) -> None:
+    def __init__(self, model: str, base_url: str, *, key_name: str) -> None:
         """Checks the arguments; sends nothing yet.
 
         Args:
             model: its name on the server.
             base_url: address of the API, usually with /v1 at its end.
             key_name: environment variable with the key.
-            max_retries: attempts of a call after the first.
 
         Raises:
             UsageError: the address cannot be used.
         """
         self._model, self._base_url, self._key_name = model, check_base_url(base_url), key_name
-        self._max_retries, self.counts = max_retries, TextCounts()
-        self.name = f"likelihood:{model}@{self._base_url}"
+        self.name, self.counts = f"likelihood:{model}@{self._base_url}", TextCounts()
 
     def __call__(
         self, question: str, passages: Sequence[str], progress: Callable[[int, int], None] | None = None
@@ -92,9 +90,7 @@ class ServerReranker:
 
     async def _ask_all(self, prompts: Sequence[str], report: Callable[[tuple[int, list[float] | str]], None]) -> None:
         key, waiting = check_key(os.environ, self._key_name), iter(enumerate(prompts))
-        made = make_client(
-            self._base_url, key or "no-key", deadline=DEADLINE, max_retries=self._max_retries, max_bytes=_MAX_BYTES
-        )
+        made = make_client(self._base_url, key or "no-key", deadline=DEADLINE, max_retries=2, max_bytes=_MAX_BYTES)
 
         async def work(client: openai.AsyncOpenAI) -> None:
             for place, prompt in waiting:

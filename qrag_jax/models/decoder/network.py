@@ -258,14 +258,12 @@ def sliced_fast(params: Params) -> Params:
     if jax.default_backend() != "cpu" or params["layers"]["gate"]["kernel"].dtype != jnp.bfloat16:
         return params
     layers = {
-        name: {leaf: _as_bits(array) if leaf == "kernel" else array for leaf, array in leaves.items()}
+        name: {**leaves, "kernel": jax.device_put(np.asarray(leaves["kernel"]).view(np.uint16))}
+        if "kernel" in leaves
+        else leaves
         for name, leaves in params["layers"].items()
     }
     return {**params, "layers": layers}
-
-
-def _as_bits(array: Array) -> Array:
-    return jax.device_put(np.asarray(array).view(np.uint16))
 
 
 def _heads(rows: Array, config: DecoderConfig) -> Array:

@@ -89,18 +89,12 @@ def load_classifier(source: str | Path, revision: str | None = None) -> Classifi
             message names what is missing.
     """
     folder = find_encoder(source, revision)
-    if not folder.is_dir():
-        raise UsageError(f"reranker {str(source)!r}: a .gguf file is read as a decoder only; give a folder")
     config = read_encoder_config(folder)
-    if config.family not in _HEADS:
-        raise InputError(
-            f"a reranker of family {config.family} is not read; those of {', '.join(_HEADS)} are", file=folder
-        )
+    rows = head_table(config)
     config = replace(config, pooling=_read_pooling(config, folder), normalize=False)
     held = FolderTensors(folder)
     where = str(held.files[0] if len(held.files) == 1 else folder)
     tensors = without_prefix(config, dict(held), where)
-    rows = head_table(config)
     output = tensors.get(f"{_HEADS[config.family][1]}.weight")
     if output is None:
         raise InputError(
@@ -147,7 +141,9 @@ def _read_window(folder: Path) -> int:
 
 
 def head_table(config: EncoderConfig) -> list[TensorRow]:
-    """The tensors of the head of a classifier with one output."""
+    """The tensors of the head of a classifier with one output; a UsageError for a family whose heads are not read."""
+    if config.family not in _HEADS:
+        raise UsageError(f"a reranker of family {config.family} is not read; those of {', '.join(_HEADS)} are")
     inner, output = _HEADS[config.family]
     d, is_modern = config.hidden_size, config.family == "modernbert"
     rows = dense_rows(inner, ("dense",), d, d, bias=not is_modern)
@@ -190,8 +186,6 @@ def new_classifier(loaded: LoadedEncoder, key: PRNGKeyArray) -> Classifier:
     """
     config = replace(loaded.config, pooling="cls", normalize=False, dim=0)
     refuse_projection(config, "of a reranker", "training")
-    if config.family not in _HEADS:
-        raise UsageError(f"a reranker of family {config.family} is not read; choose one of {', '.join(_HEADS)}")
     rows = head_table(config)
     head: dict[tuple[str, ...], Any] = {}
     for own, row in zip(jax.random.split(key, len(rows)), rows, strict=True):
@@ -240,6 +234,7 @@ class PairScorer:
         name: what was loaded.
         weight: None: passages are ordered by these scores alone.
         counts: rows and tokens read so far, with passages that were cut.
+        num_parameters: numbers of all tensors.
     """
 
     weight = None
@@ -247,13 +242,8 @@ class PairScorer:
     def __init__(self, classifier: Classifier, name: str = "classifier") -> None:
         """Takes a loaded classifier."""
         self.name, self.counts = name, EmbedCounts()
-        self._own = classifier
+        self._own, self.num_parameters = classifier, sum(leaf.size for leaf in jax.tree.leaves(classifier.params))
         self._lengths = (*(size for size in BUCKETS if size < classifier.window), classifier.window)
-
-    @property
-    def num_parameters(self) -> int:
-        """Numbers of all tensors."""
-        return sum(leaf.size for leaf in jax.tree.leaves(self._own.params))
 
     def __call__(
         self, question: str, passages: Sequence[str], progress: Callable[[int, int], None] | None = None

@@ -90,8 +90,6 @@ def gguf_tensors(file: GGUFFile, config: EncoderConfig) -> dict[str, np.ndarray]
         known = names.get(stem)
         layer = "" if match is None else f"{prefix}.{match[1]}."
         name = theirs if known is None else f"{layer}{known}.{kind}"
-        if name in tensors:
-            raise InputError(f"{file.path}: tensor {theirs!r} occurs twice, under two names; copy the file again")
         if theirs != "output.weight":  # of a decoder's next token
             tensors[name] = file.read(theirs)
     return tensors

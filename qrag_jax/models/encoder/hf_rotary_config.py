@@ -90,8 +90,6 @@ def read_rotary_config(values: Mapping[str, Any], path: Path, **pooled: Any) -> 
 
 
 def _nomic(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    if values.get("head_dim") not in (None, values["hidden_size"] // values["num_attention_heads"]):
-        raise InputError(f"{path}: head_dim is {values['head_dim']!r}, only hidden_size / num_attention_heads is read")
     return {"rope_theta": _theta(values, path, values.get("rope_parameters"))}
 
 

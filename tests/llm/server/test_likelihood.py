@@ -102,4 +102,4 @@ def positive(request):
 )
 def test_a_server_that_does_not_tell_is_refused(answer, message):
     with served(answer) as (address, _), pytest.raises(InputError, match=message):
-        ServerReranker("tiny", address, key_name="QRAG_API_KEY", max_retries=0)("Who?", ["a"])
+        ServerReranker("tiny", address, key_name="QRAG_API_KEY")("Who?", ["a"])

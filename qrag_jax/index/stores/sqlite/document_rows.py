@@ -49,10 +49,8 @@ from qrag_jax.index.stores.sqlite.note_rows import (
     survey_notes,
 )
 from qrag_jax.index.stores.sqlite.token_rows import (
-    are_whole,
     delete_tokens,
     has_tokens,
-    lost_tokens,
     put_tokens,
     read_tokens,
 )
@@ -173,13 +171,12 @@ def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
         found, name = _checked(values) if values is not None else (None, _name(key))
         if isinstance(number, int):
             numbers.add(number)
-        if found is None or (keeps_tokens and not _has_all_tokens(connection, found)):
+        if found is None or (keeps_tokens and not _has_all_tokens(connection, folder, found)):
             damaged.add(name)
         else:
             known[found.id] = replace(found, row=None)
     orphans, more = _orphans(connection, numbers)
     pairs, damaged_notes, of_notes = survey_notes(connection)
-    more = more or (lost_tokens(connection, numbers) if keeps_tokens else "")
     fault = fault or more or of_notes or _structure(connection)
     gone = tuple(sorted((damaged | orphans) - known.keys()))
     return Survey(known, gone, fault, tuple(pairs), tuple(damaged_notes), has_notes(connection))
@@ -257,13 +254,16 @@ def _delete(connection: sqlite3.Connection, document_id: str) -> None:
     connection.execute("DELETE FROM ledger WHERE id = ?", key)
 
 
-def _has_all_tokens(connection: sqlite3.Connection, known: Known) -> bool:
+def _has_all_tokens(connection: sqlite3.Connection, folder: Path, known: Known) -> bool:
     """True if all leaves of a document have undamaged token vectors."""
     if known.number is None or known.row is None:
         return True
     num_nodes = len(unpack_nodes(known.id, known.row)[0])
     leaves = set(range(num_nodes)) - set(np.flatnonzero(parents_in(known.row, num_nodes)).tolist())
-    return are_whole(connection, known.number, leaves)
+    try:
+        return read_tokens(connection, folder, known.number).keys() == leaves
+    except Damaged:
+        return False
 
 
 def _enter(

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from qrag_jax.files.sqlite import SQLITE_ERRORS, Damaged
+from qrag_jax.files.sqlite import Damaged
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.stores.sqlite.database import advice, named
 from qrag_jax.index.stores.sqlite.entries import parts_sha256
@@ -78,25 +78,6 @@ def find_tokens(connection: sqlite3.Connection, folder: Path, texts: Sequence[by
     return found
 
 
-def are_whole(connection: sqlite3.Connection, number: int, nodes: set[int]) -> bool:
-    """True if a document has undamaged rows for these chunks, and no others."""
-    query = f"SELECT {_COLUMNS} FROM tokens WHERE number = ?"
-    try:
-        rows = connection.execute(query, (number,)).fetchall()
-    except SQLITE_ERRORS:
-        return False
-    return all(_is_whole(values) for values in rows) and {values[1] for values in rows} == nodes
-
-
-def lost_tokens(connection: sqlite3.Connection, numbers: set[int]) -> str:
-    """Damage of the table: rows of documents that are not listed; empty if there is none."""
-    try:
-        there = {number for (number,) in connection.execute("SELECT DISTINCT number FROM tokens")}
-    except SQLITE_ERRORS as error:
-        return str(error)
-    return "token vectors of documents that are not listed" if there - numbers else ""
-
-
 def count_tokens(connection: sqlite3.Connection) -> tuple[int, int]:
     """(chunks with token vectors, bytes of these)."""
     if not has_tokens(connection):
@@ -105,15 +86,11 @@ def count_tokens(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def _checked(values: tuple, folder: Path) -> Codes:
-    if not _is_whole(values):
-        raise Damaged(f"{folder}: token vectors changed since they were written; {advice(folder)}")
-    return values[2], values[3]
-
-
-def _is_whole(values: tuple) -> bool:
     number, node, text, codes, sha256 = values
     kinds = tuple(type(value) for value in values)
-    return kinds == (int, int, bytes, bytes, bytes) and _sha256(number, node, text, codes) == sha256
+    if kinds != (int, int, bytes, bytes, bytes) or _sha256(number, node, text, codes) != sha256:
+        raise Damaged(f"{folder}: token vectors changed since they were written; {advice(folder)}")
+    return text, codes
 
 
 def _sha256(number: int, node: int, text: bytes, codes: bytes) -> bytes:
