@@ -99,7 +99,7 @@ def test_missing_negatives_are_passages_of_others():
     [
         ({"positive": "a"}, "p.jsonl:2: question must be a text that is not empty"),
         ({"question": "q", "positive": " "}, "p.jsonl:2: positive must be"),
-        ({"question": "q", "positive": "a", "negatives": "b"}, "p.jsonl:2: negatives must be a list of texts"),
+        ({"question": "q", "positive": "a", "negatives": "b"}, "p.jsonl:2: negatives must be a list, got"),
         ({"question": "q", "positive": "a", "negatives": ["b", 3]}, r"p.jsonl:2: negatives\[1\] must be"),
         ({"question": "q", "positive": "a", "negatives": ["a"]}, r"negatives\[0\] is the positive passage"),
     ],
