@@ -409,26 +409,26 @@ def collected(out: Path, label: str, names: Sequence[str], key: str) -> list[Any
 
 
 def weights(args: argparse.Namespace) -> None:
-    """Prints what every weight gives on the older collections."""
-    rows = collected(args.out, BASE, OLDER, "questions")
-    base = places_of(rows)
-    print(f"{BASE}: first {share(within(base.files, 1))}, in 3 {share(within(base.files, 3))}")
-    for folder in sorted(args.out.iterdir()):
-        if not all((folder / f"{name}.json").exists() for name in OLDER) or "scores" not in load(
-            args.out, folder.name, OLDER[0]
-        ):
+    """Prints every order, and what every weight of a reranker gives, on the older collections."""
+    folders = [path for path in sorted(args.out.iterdir()) if all((path / f"{name}.json").exists() for name in OLDER)]
+    cells = {path.name: [] for path in folders}
+    for label in cells:
+        if "questions" in load(args.out, label, OLDER[0]):
+            found = places_of(collected(args.out, label, OLDER, "questions"))
+            cells[label].append(["", "", *_counts(found)])
             continue
-        scores = collected(args.out, folder.name, OLDER, "scores")
-        rows = collected(args.out, order_under(args.out, folder.name, OLDER), OLDER, "questions")
-        cells = []
+        scores = collected(args.out, label, OLDER, "scores")
+        rows = collected(args.out, order_under(args.out, label, OLDER), OLDER, "questions")
         for num_files in cuts(scores):
             for weight in GRID:
-                found = reranked_places(rows, scores, num_files, weight)
                 shown = "alone" if np.isinf(weight) else f"{weight:g}"
-                counts = [str(int(within(found.files, most).sum())) for most in (1, 3)]
-                cells.append([str(num_files), shown, *counts, f"{found.ndcg.mean():.3f}"])
-        print(f"\n{folder.name}\n")
-        print("\n".join(grid(["files", "weight", "first", "in 3", "nDCG@10"], cells)))
+                cells[label].append([str(num_files), shown, *_counts(reranked_places(rows, scores, num_files, weight))])
+    lines = [[label, *cell] for label, own in cells.items() for cell in own]
+    print("\n".join(grid(["method", "files", "weight", "first", "in 3", "nDCG@10"], lines)))
+
+
+def _counts(found: Places) -> list[str]:
+    return [*(str(int(within(found.files, most).sum())) for most in (1, 3)), f"{found.ndcg.mean():.4f}"]
 
 
 def table(args: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from qrag_jax.types import Counts, ReadsTokens
 
 # Chosen on questions about documentation, and for speed.
 LATE_WEIGHT, LATE_PASSAGES = 4.0, 24
-WEIGHT_AFTER_LATE = 10.0  # times the own weight of a reranker that follows, because scores then differ more
+WEIGHT_AFTER_LATE = 5.0  # times the own weight of a reranker that follows, because scores then differ more
 StoredTokens = Callable[[Sequence[str]], Mapping[str, np.ndarray]]  # texts -> codes of those that are stored
 
 

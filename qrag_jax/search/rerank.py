@@ -31,7 +31,7 @@ class RerankOptions:
         files: number of files whose best passage is a candidate; without `passages`.
         passages: number of best passages that are candidates, whatever their files.
         weight: of the reranker's score beside the search's; a large one orders by the reranker alone. None is the
-            reranker's own (`types.Reranker`), ten times that after token vectors, or no weight if the search compares
+            reranker's own (`types.Reranker`), five times that after token vectors, or no weight if the search compares
             only words, whose scores have another scale.
         show: wraps a reranker that is loaded by its name.
     """

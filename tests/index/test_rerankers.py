@@ -103,8 +103,8 @@ def test_token_vectors_order_before_a_reranker():
         assert told["context"]["passages"][0]["late_score"] == answer.late.scores[answer.context.passages[0].node]
 
 
-@pytest.mark.parametrize(("late", "given", "told"), [(True, None, 2.5), (False, None, 0.25), (True, 0.5, 0.5)])
-def test_a_reranker_weighs_ten_times_as_much_after_token_vectors(late, given, told):
+@pytest.mark.parametrize(("late", "given", "told"), [(True, None, 1.25), (False, None, 0.25), (True, 0.5, 0.5)])
+def test_a_reranker_weighs_five_times_as_much_after_token_vectors(late, given, told):
     class Weighed(Longest):
         weight = 0.25
 
