@@ -229,9 +229,14 @@ def rerank(args: argparse.Namespace) -> None:
             spent += time.process_time() - start
             found += [round(read[number][text], 5) for text in texts]
             num_read, num_all = num_read + len(new), num_all + len(texts)
-        scale = num_all / max(1, num_read) / len(questions)  # costs are those of all passages
-        cpu_ms = known["cpu_ms"] + 1000 * spent * scale
-        tokens = known["tokens"] + (reranker.counts.num_tokens - before) * scale
+        if num_read:
+            scale = num_all / num_read / len(questions)  # costs are those of all passages
+            added = 1000 * spent * scale, (reranker.counts.num_tokens - before) * scale
+        else:
+            same = load(args.out, args.reuse, name)
+            scale = num_all / sum(map(len, same["scores"]))
+            added = same["cpu_ms"] * scale, same["tokens"] * scale
+        cpu_ms, tokens = known["cpu_ms"] + added[0], known["tokens"] + added[1]
         content = {"over": HYBRID_LATE if args.late else BASE, "cpu_ms": round(cpu_ms, 1), "tokens": round(tokens, 1)}
         write(args.out, label, name, {**content, "scores": scores})
 
