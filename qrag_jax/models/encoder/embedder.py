@@ -166,14 +166,9 @@ class TextEmbedder:
         """
         return self._embed(texts, self.prompts.document, progress)
 
-    @property
-    def asks_apart(self) -> bool:
-        """True if questions have another prompt than documents."""
-        return self.prompts.query != self.prompts.document
-
-    def questions(self, texts: Sequence[str]) -> np.ndarray:
+    def questions(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Vectors of questions, float32 [n, dim]. Satisfies `types.ReadsQuestions`."""
-        return self._embed(texts, self.prompts.query, None)
+        return self._embed(texts, self.prompts.query, progress)
 
     def _embed(self, texts: Sequence[str], prompt: str, progress: Progress | None) -> np.ndarray:
         table = self._table(texts, prompt)

@@ -163,7 +163,6 @@ def test_unknown_tokens_of_a_question_are_not_compared(embed):
 
 def test_prompts_stand_before_questions_and_documents(loaded, embed):
     asks = make_embedder(loaded, window=20, prompts=Prompts("mary took: ", "the garden: "))
-    assert asks.asks_apart and not embed.asks_apart
     texts = random_texts([3, 1, 12])
     np.testing.assert_allclose(asks.questions(texts), embed([f"mary took: {text}" for text in texts]), atol=1e-6)
     np.testing.assert_allclose(asks(texts), embed([f"the garden: {text}" for text in texts]), atol=1e-6)
