@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, cast, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -118,15 +118,10 @@ class KnowsWords(Protocol):
 
 @runtime_checkable
 class ReadsQuestions(Protocol):
-    """An encoder that embeds questions in another way than documents, such as with a prompt of their own."""
+    """An encoder that may embed questions in another way than documents, such as with a prompt of their own."""
 
-    @property
-    def asks_apart(self) -> bool:
-        """False if `questions` gives the vectors of documents."""
-        ...
-
-    def questions(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of questions, float32 [n, dim]."""
+    def questions(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
+        """Vectors of questions, float32 [n, dim]; `progress` is called with (texts done, texts in all)."""
         ...
 
 
@@ -155,9 +150,7 @@ class ReadsTokens(Protocol):
 
 def for_questions(embed: Embed) -> Embed:
     """Embeds questions: in the encoder's own way where it has one, else it is `embed` itself."""
-    if isinstance(embed, ReadsQuestions) and embed.asks_apart:
-        return cast(ReadsQuestions, embed).questions
-    return cast(Embed, embed)
+    return embed.questions if isinstance(embed, ReadsQuestions) else embed
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from qrag_jax.models.encoder.text_encoder import encode_tokens
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.train.learners.fitting import run_updates
-from qrag_jax.train.learners.reranker import add_lora, merge_lora
+from qrag_jax.train.learners.reranker import add_lora
+from qrag_jax.train.lora import join_trained, merge_lora
 from qrag_jax.train.optimise import ScheduleConfig, make_schedule
 from qrag_jax.train.trainer import Hooks, Plan
 
@@ -102,7 +103,7 @@ def main() -> None:
     lora = add_lora(frozen, RANK, jax.random.key(args.seed))
 
     def loss(lora: Any, frozen: Any, batch: Batch) -> tuple[Array, dict[str, Array]]:
-        params = merge_lora(frozen, lora)
+        params = merge_lora(join_trained(lora, frozen))
         scores = max_sim(
             *token_vectors(config, params, batch.questions), *token_vectors(config, params, batch.passages)
         )
@@ -123,7 +124,7 @@ def main() -> None:
     trained = run_updates(
         lora, optimiser, loss, lambda n: batch_of(groups, loaded.tokenizer, args.seed, n), plan, Hooks(), report, frozen
     )
-    params = jax.tree.map(np.asarray, merge_lora(frozen, trained))
+    params = jax.tree.map(np.asarray, merge_lora(join_trained(trained, frozen)))
     save_encoder(args.out, config, params, loaded.tokenizer, pooler=loaded.pooler, max_seq_length=loaded.max_seq_length)
     size = sum(leaf.size for leaf in jax.tree.leaves(lora))
     print(f"{len(groups):,} pairs, {size:,} parameters, {time.process_time() - start:.0f} CPU s")

@@ -11,7 +11,7 @@ import numpy as np
 
 from qrag_jax.cli.terminal import may_be_lost, say
 from qrag_jax.llm.wrappers import Told
-from qrag_jax.types import Counts, Encoder, Generation, KnowsWords, Reranker, Watch, for_questions
+from qrag_jax.types import Counts, Encoder, Generation, KnowsWords, ReadsQuestions, Reranker, Watch
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -228,21 +228,21 @@ class WithBar:
         """Shares of texts that the encoder does not know, float64 [n]; zeros if it cannot tell."""
         return self.encoder.unknown_shares(texts) if isinstance(self.encoder, KnowsWords) else np.zeros(len(texts))
 
-    @property
-    def asks_apart(self) -> bool:
-        """True if the encoder embeds questions in their own way."""
-        return for_questions(self.encoder) is not self.encoder
-
-    def questions(self, texts: Sequence[str]) -> np.ndarray:
+    def questions(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
         """Vectors of questions, float32 [n, dim]."""
-        return for_questions(self.encoder)(texts)
+        own = self.encoder
+        return _shown(own.questions if isinstance(own, ReadsQuestions) else own, texts, progress)
 
     def __call__(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
         """Vectors of texts, float32 [n, dim]."""
-        if len(texts) < 2:  # a question, which takes less time than a bar
-            return self.encoder(texts, progress)
-        with Progress(transient=True) as bars:
-            return self.encoder(texts, progress or bars.stage("embed"))
+        return _shown(self.encoder, texts, progress)
+
+
+def _shown(embed: Callable, texts: Sequence[str], progress: Callable[[int, int], None] | None) -> np.ndarray:
+    if len(texts) < 2:  # a question, which takes less time than a bar
+        return embed(texts, progress)
+    with Progress(transient=True) as bars:
+        return embed(texts, progress or bars.stage("embed"))
 
 
 class ShownReranker:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.models.encoder.embedder import EmbedCounts, make_embedder
+from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import LoadedEncoder
+from qrag_jax.types import TextCounts
 
 
 class ChunkEncoder:
@@ -32,7 +33,7 @@ class ChunkEncoder:
         return found if self._scale is None else hashlib.sha256(f"{found} {self._scale}".encode()).hexdigest()
 
     @property
-    def counts(self) -> EmbedCounts:
+    def counts(self) -> TextCounts:
         """Numbers of texts and tokens read so far."""
         return self._embedder.counts
 

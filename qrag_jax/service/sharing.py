@@ -183,6 +183,7 @@ def _export_encoder(retriever: QRagRetriever, folder: Path) -> Path:
         pooler=encoder.pooler if any(tensor.any() for tensor in encoder.pooler.values()) else None,  # zeros: none
         base=base_name(spec.source),
         notes=[_FROZEN],
+        prompts=encoder.prompts,
     )
 
 

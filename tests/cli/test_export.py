@@ -7,6 +7,8 @@ import pytest
 from support.encoders import random_encoder
 
 from qrag_jax.cli.main import main
+from qrag_jax.models.encoder.config import Prompts
+from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.text_encoder import encode
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.qrag.env import EnvConfig
@@ -96,6 +98,19 @@ def test_the_encoder_of_a_latent_run(tmp_path, save_untrained, capsys):
     card = (tmp_path / "out" / "encoder" / "README.md").read_text()
     assert "frozen encoder whose vectors a latent retriever reads" in card
     assert "pooler is zeros" in card and "trained from" not in card
+
+
+def test_the_encoder_of_a_latent_run_keeps_its_prompts(tmp_path, save_untrained):
+    made = random_encoder("mpnet", QUESTIONS)
+    prompts = Prompts("where: ", "the office: ")
+    save_encoder(tmp_path / "asks", made.config, made.params, made.tokenizer, prompts=prompts)
+    run = save_untrained(tmp_path / "run", source="asks", num_layers=None, window=20)
+    assert main(["export", "run", "out"]) == 0
+    loaded = load_encoder("out/encoder")
+    exported = make_embedder(loaded, window=20)
+    assert loaded.prompts == prompts
+    np.testing.assert_allclose(exported(QUESTIONS), run.rows(QUESTIONS, "chunk")[0].vectors, atol=1e-5)
+    np.testing.assert_allclose(exported.questions(QUESTIONS), run.rows(QUESTIONS, "question")[0].vectors, atol=1e-5)
 
 
 def test_base_name(tmp_path):

@@ -17,9 +17,9 @@ from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
 from qrag_jax.eval.study.config import DEFAULT_STRATEGIES
 from qrag_jax.files.folder_lock import LOCK
 from qrag_jax.models.encoder.config import EncoderConfig
-from qrag_jax.models.encoder.embedder import EmbedCounts
 from qrag_jax.service import studying
 from qrag_jax.service.studying import StudyRequest, check_out, default_out, study_config, task_name
+from qrag_jax.types import TextCounts
 
 GARDEN = "# Garden\n\nThe pump is behind the shed. Water it twice a week.\n\n## Tools\n\nThe rake is red.\n"
 CELLAR = "The wine is in the cellar. The key to the cellar hangs in the kitchen. It is cold there.\n"
@@ -40,7 +40,7 @@ class WordEmbedder:
     dim, window, lengths = 26, 256, (256,)
 
     def __init__(self):
-        self.counts = EmbedCounts()
+        self.counts = TextCounts()
 
     def __call__(self, texts, progress=None):
         return np.array([self._vector(text) for text in texts], np.float32).reshape(-1, self.dim)
@@ -58,8 +58,7 @@ class WordEmbedder:
         return len(text.split())
 
     def _vector(self, text):
-        counts, read = self.counts, len(text.split()) + 2
-        self.counts = EmbedCounts(counts.num_texts + 1, counts.num_tokens + read, counts.num_cut, counts.num_texts_cut)
+        self.counts = self.counts.plus(1, len(text.split()) + 2, 0)
         return [text.lower().count(letter) + 1e-3 for letter in "abcdefghijklmnopqrstuvwxyz"]
 
 

@@ -283,24 +283,15 @@ def _search_of(mode: str, search: NoteSearch, seed: int) -> NoteSearch:
     return replace(search, mode=plain, words_weight=weight, seed=seed)
 
 
-@dataclass
 class _Counted:
-    """An embedder that counts its texts."""
+    """An embedder that counts the texts that are no questions."""
 
-    embed: Embed
-    num_texts: int = 0
+    def __init__(self, embed: Embed) -> None:
+        self.embed, self.questions, self.num_texts = embed, for_questions(embed), 0
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         self.num_texts += len(texts)
         return self.embed(texts)
-
-    @property
-    def asks_apart(self) -> bool:
-        return for_questions(self.embed) is not self.embed
-
-    def questions(self, texts: Sequence[str]) -> np.ndarray:
-        self.num_texts += len(texts)
-        return for_questions(self.embed)(texts)
 
 
 def _ask(
@@ -323,7 +314,7 @@ def _ask(
     if isinstance(ranked, NotedRanked) and _search_of(mode, search, seed).mode in INSERTING:
         inserted = ranked.telling.tolist()
     num_noted, num_cut = cut_of(tuple(inserted))
-    return (recall == 1).astype(np.float64), recall, max(counted.num_texts - 1, 0), seconds, num_noted, num_cut
+    return (recall == 1).astype(np.float64), recall, counted.num_texts, seconds, num_noted, num_cut
 
 
 def _cut_counter(noted: NotedCorpus, max_share: float, count: CountTokens, window: int | None) -> _CutCounter:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.files.whole_file import read_json, write_json, write_whole
 from qrag_jax.models.encoder.config import EncoderConfig, Pooling
-from qrag_jax.models.encoder.embedder import BUCKETS, EmbedCounts, default_tokens_per_block, plan_blocks
+from qrag_jax.models.encoder.embedder import BUCKETS, default_tokens_per_block, plan_blocks
 from qrag_jax.models.encoder.hf_config import hf_config, read_encoder_config
 from qrag_jax.models.encoder.sentence_files import read_max_seq_length
 from qrag_jax.models.encoder.sources import find_encoder
@@ -40,7 +40,7 @@ from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.encoder.weights import LoadedEncoder, refuse_projection, tokenizer_config
 from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.models.weights.tokenizer_faults import check_vocab
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, TextCounts, UsageError
 
 _HEAD_SCALE = 0.02
 _LONGEST_PAIR = 512
@@ -241,7 +241,7 @@ class PairScorer:
 
     def __init__(self, classifier: Classifier, name: str = "classifier") -> None:
         """Takes a loaded classifier."""
-        self.name, self.counts = name, EmbedCounts()
+        self.name, self.counts = name, TextCounts()
         self._own, self.num_parameters = classifier, sum(leaf.size for leaf in jax.tree.leaves(classifier.params))
         self._lengths = (*(size for size in BUCKETS if size < classifier.window), classifier.window)
 
@@ -258,7 +258,7 @@ class PairScorer:
         """
         own = self._own
         table, types = own.tokenizer.pairs(readable(question), [readable(one) for one in passages], own.window)
-        self.counts = self.counts.plus(table)
+        self.counts = self.counts.plus(*table.counted)
         scores = np.zeros(len(passages))
         done, total = 0, int(table.lengths.sum())
         for rows, length, num_rows in plan_blocks(table.lengths, self._lengths, default_tokens_per_block()):

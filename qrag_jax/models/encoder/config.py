@@ -141,29 +141,14 @@ class EncoderConfig:
         return self.family not in ("mpnet", "modernbert", "qwen3")
 
     @property
-    def has_biases(self) -> bool:
-        """True if linear layers have biases."""
-        return self.family not in ROTARY
-
-    @property
     def has_pooler(self) -> bool:
         """True if files of the family have a pooler head, which no vector of ours depends on."""
         return self.family not in ROTARY
 
     @property
-    def is_gated(self) -> bool:
-        """True if the feed-forward part is `down(act(gate x) * up x)`."""
-        return self.family in ROTARY
-
-    @property
     def norms_first(self) -> bool:
         """True if each part normalises its input, with one norm more at the end; else its sum with the input."""
         return self.family in ("modernbert", "qwen3")
-
-    @property
-    def is_causal(self) -> bool:
-        """True if a token attends to earlier ones only."""
-        return self.family == "qwen3"
 
     @property
     def head_size(self) -> int:

@@ -6,7 +6,7 @@ Encoders with equal fingerprints give equal vectors: a hash of shape, pooling, w
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from qrag_jax.models.encoder.text_encoder import (
 )
 from qrag_jax.models.encoder.tokenizer import TextTokenizer, TokenTable
 from qrag_jax.models.encoder.weights import LoadedEncoder
-from qrag_jax.types import UsageError
+from qrag_jax.types import TextCounts, UsageError
 from qrag_jax.unit_rows import unit_rows
 
 
@@ -71,25 +71,6 @@ _NUM_SPECIAL = 2  # that callers count beside a text
 _BLOCK_COST = 40
 
 
-@dataclass(frozen=True)
-class EmbedCounts:
-    """Counts of an embedder so far: texts, their tokens within the window, and cut texts."""
-
-    num_texts: int = 0
-    num_tokens: int = 0
-    num_cut: int = 0
-    num_texts_cut: int = 0
-
-    def plus(self, table: TokenTable) -> "EmbedCounts":
-        """These counts after the texts of `table` too."""
-        return EmbedCounts(
-            self.num_texts + len(table.lengths),
-            self.num_tokens + int(table.lengths.sum()),
-            self.num_cut + table.num_cut,
-            self.num_texts_cut + table.num_texts_cut,
-        )
-
-
 # Parameters are an argument: as constants they would be copied into every compiled shape.
 _pooled = jax.jit(encode, static_argnums=(0, 4))
 _with_codes = jax.jit(encode_with_codes, static_argnums=(0, 4))
@@ -125,7 +106,7 @@ class TextEmbedder:
         self.num_added = added["document"]
         self.window = window - added["document"] + _NUM_SPECIAL
         self.question_window = window - added["query"] + _NUM_SPECIAL
-        self.counts = EmbedCounts()
+        self.counts = TextCounts()
         self.prompts = prompts
         self._row = window
         self._config = config
@@ -166,14 +147,9 @@ class TextEmbedder:
         """
         return self._embed(texts, self.prompts.document, progress)
 
-    @property
-    def asks_apart(self) -> bool:
-        """True if questions have another prompt than documents."""
-        return self.prompts.query != self.prompts.document
-
-    def questions(self, texts: Sequence[str]) -> np.ndarray:
+    def questions(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Vectors of questions, float32 [n, dim]. Satisfies `types.ReadsQuestions`."""
-        return self._embed(texts, self.prompts.query, None)
+        return self._embed(texts, self.prompts.query, progress)
 
     def _embed(self, texts: Sequence[str], prompt: str, progress: Progress | None) -> np.ndarray:
         table = self._table(texts, prompt)
@@ -189,7 +165,7 @@ class TextEmbedder:
     def _table(self, texts: Sequence[str], prompt: str) -> TokenTable:
         asked = [prompt + text for text in texts] if prompt else texts
         table = self._tokenizer.encode(asked, self._row, strict=self._strict)
-        self.counts = self.counts.plus(table)
+        self.counts = self.counts.plus(*table.counted)
         return table
 
     def with_tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -241,7 +217,7 @@ class TextEmbedder:
         vectors = np.zeros((len(ids), self.token_dim), np.float32)
         if windows:
             table = self._tokenizer.table(windows, self._row)
-            self.counts = self.counts.plus(table)
+            self.counts = self.counts.plus(*table.counted)
             first = self._tokenizer.num_special - 1 + len(prompt)  # [SEP] follows the text
             for rows, block in self._run(_hidden, table):
                 for row, hidden in zip(rows, block, strict=True):

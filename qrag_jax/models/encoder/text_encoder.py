@@ -203,8 +203,9 @@ class EncoderLayer(nn.Module):
         hidden = hidden + self._dense("attention_output", shape[-1])(mixed)
         hidden = hidden if first else self._norm("attention_norm")(hidden)
         read = self._norm("output_norm")(hidden) if first else hidden
-        inner = _activate(config, self._dense("gate" if config.is_gated else "intermediate")(read))
-        inner = inner * self._dense("intermediate")(read) if config.is_gated else inner
+        is_gated = config.family in ROTARY
+        inner = _activate(config, self._dense("gate" if is_gated else "intermediate")(read))
+        inner = inner * self._dense("intermediate")(read) if is_gated else inner
         hidden = hidden + self._dense("output", shape[-1])(inner)
         return (hidden if first else self._norm("output_norm")(hidden)).reshape(shape)
 
@@ -212,7 +213,7 @@ class EncoderLayer(nn.Module):
         config = self.config
         return nn.Dense(
             size or config.intermediate_size,
-            use_bias=config.has_biases,
+            use_bias=config.family not in ROTARY,
             dtype=self.compute.dtype,
             name=name,
             dot_general=partial(jax.lax.dot_general, preferred_element_type=_sums(self.compute.dtype)),
@@ -392,7 +393,7 @@ class Encoder(nn.Module):
             bias = jnp.moveaxis(self.relative_bias(relative_buckets(length)), -1, 0)
         if config.family in ROTARY:
             turns = turns_of(length, config.head_size, config.rope_theta)
-        if config.is_causal:
+        if config.family == "qwen3":  # a token attends to earlier ones only
             mask = mask & jnp.tril(jnp.ones((length, length), bool))
         if config.local_window:
             local_turns = turns_of(length, config.head_size, config.local_rope_theta)

@@ -99,14 +99,17 @@ class TokenTable:
     Attributes:
         tokens: int32 [n, L], padded on the right with the pad id.
         lengths: int32 [n], special tokens counted.
-        num_cut: tokens that did not fit the window, summed over all texts.
         num_texts_cut: texts that lost at least one token.
     """
 
     tokens: np.ndarray
     lengths: np.ndarray
-    num_cut: int
-    num_texts_cut: int = 0
+    num_texts_cut: int
+
+    @property
+    def counted(self) -> tuple[int, int, int]:
+        """(texts, tokens, cut texts), as `TextCounts.plus` takes them."""
+        return len(self.lengths), int(self.lengths.sum()), self.num_texts_cut
 
 
 class TextTokenizer:
@@ -195,9 +198,9 @@ class TextTokenizer:
             raise UsageError(
                 f"window {window}: at least {added + 1} tokens are needed, {added} special ones and one of the text"
             )
-        cut = [max(0, len(row) + added - window) for row in ids]
-        if strict and any(cut):
-            first = int(np.argmax(np.asarray(cut) > 0))
+        is_cut = [len(row) + added > window for row in ids]
+        if strict and any(is_cut):
+            first = is_cut.index(True)
             text = texts[first] if texts is not None else f"number {first}"
             shown = text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN] + "..."
             raise InputError(
@@ -214,7 +217,7 @@ class TextTokenizer:
         for index, row in enumerate(rows):
             tokens[index, before : before + len(row)] = row
             tokens[index, before + len(row)] = self.sep_id
-        return TokenTable(tokens, lengths, sum(cut), sum(count > 0 for count in cut))
+        return TokenTable(tokens, lengths, sum(is_cut))
 
     def pairs(self, question: str, passages: Sequence[str], window: int) -> tuple[TokenTable, np.ndarray]:
         """Rows `[CLS] question [SEP] passage [SEP]` as the tokenizer's own template joins two texts.
@@ -237,7 +240,7 @@ class TextTokenizer:
                     f"question {question[:_NUM_SHOWN]!r} has {len(first.ids)} tokens, so a window of {window} has no "
                     "room for a passage; shorten it"
                 )
-            cut = [max(0, len(one.ids) - room) for one in rest]
+            num_cut = sum(len(one.ids) > room for one in rest)
             for one in rest:
                 one.truncate(room)
             joined = [self._tokenizer.post_process(first, one) for one in rest]
@@ -246,7 +249,7 @@ class TextTokenizer:
         types = np.zeros_like(tokens)
         for row, one in enumerate(joined):
             tokens[row, : len(one.ids)], types[row, : len(one.ids)] = one.ids, one.type_ids
-        return TokenTable(tokens, lengths, sum(cut), sum(count > 0 for count in cut)), types
+        return TokenTable(tokens, lengths, num_cut), types
 
     def offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Token ids (int32 [n]) of one text, without special tokens, and their character offsets (int64 [n, 2]).

@@ -17,8 +17,8 @@ from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.network import ComputeDtype, Params, token_logprobs
 from qrag_jax.models.decoder.rollout import Rollouts, answer_logprobs, generate_groups
 from qrag_jax.models.decoder.sharding import decoder_shardings
-from qrag_jax.train.decoder.lora import join_trained
 from qrag_jax.train.decoder.losses import grpo_loss, sft_loss
+from qrag_jax.train.lora import join_trained
 from qrag_jax.train.trainer import jit_update
 
 

@@ -27,11 +27,11 @@ from qrag_jax.sharding import make_mesh, to_host
 from qrag_jax.train.decoder.config import DecoderRun
 from qrag_jax.train.decoder.data import Texts, load_task
 from qrag_jax.train.decoder.learner import Batch, Drawn, LearnerConfig, LearnerState, make_learner
-from qrag_jax.train.decoder.lora import add_lora, join_trained, merge_lora, split_trained
 from qrag_jax.train.decoder.phases import RunState, Updates
 from qrag_jax.train.decoder.rewards import Reward, check_records
 from qrag_jax.train.decoder.roll import Actor, check_window
 from qrag_jax.train.decoder.stitch import Progress
+from qrag_jax.train.lora import add_lora, join_trained, merge_lora, split_trained
 from qrag_jax.train.run_folder import check_same_config, open_log, open_runs, restore
 from qrag_jax.train.trainer import Hooks, Layout, Plan, Report, Trainer
 from qrag_jax.types import InputError, TextGenerator, UsageError, Watch

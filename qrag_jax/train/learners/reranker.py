@@ -22,6 +22,7 @@ from qrag_jax.data.questions.pairs import PairGroup
 from qrag_jax.models.encoder.classifier import Classifier, PairScorer, score_rows
 from qrag_jax.models.encoder.embedder import BUCKETS
 from qrag_jax.train.learners.fitting import deal_parts, run_updates
+from qrag_jax.train.lora import join_trained, merge_lora
 from qrag_jax.train.optimise import ScheduleConfig, make_schedule
 from qrag_jax.train.trainer import Hooks, Plan, Report
 from qrag_jax.types import InputError, check_fields
@@ -120,7 +121,7 @@ def fit_reranker(
     def whole(params: Any, frozen: Any) -> Any:
         if not config.lora_rank:
             return params
-        return {"encoder": merge_lora(frozen, params["lora"]), "head": params["head"]}
+        return {"encoder": merge_lora(join_trained(params["lora"], frozen)), "head": params["head"]}
 
     def loss(params: Any, frozen: Any, batch: _Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
         scores = group_scores(start, whole(params, frozen), batch)
@@ -216,13 +217,3 @@ def add_lora(encoder: Mapping[str, Any], rank: int, key: Array) -> dict[str, Any
         leaves[*path[:-1], "lora_a"] = jax.random.normal(own, (inputs, rank)) / math.sqrt(inputs)
         leaves[*path[:-1], "lora_b"] = jnp.zeros((rank, outputs))
     return unflatten_dict(leaves)
-
-
-def merge_lora(encoder: Mapping[str, Any], lora: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with their low-rank changes: W + A B."""
-    flat: Any = flatten_dict(dict(encoder))
-    changes: Any = flatten_dict(dict(lora))
-    for path in [path for path in changes if path[-1] == "lora_a"]:
-        kernel = (*path[:-1], "kernel")
-        flat[kernel] = flat[kernel] + changes[path] @ changes[*path[:-1], "lora_b"]
-    return unflatten_dict(flat)

@@ -13,11 +13,11 @@ from support.tiers import examples
 
 import qrag_jax.models.encoder.embedder as embedder_module
 from qrag_jax.models.encoder.config import Prompts
-from qrag_jax.models.encoder.embedder import EmbedCounts, make_embedder, plan_blocks
+from qrag_jax.models.encoder.embedder import make_embedder, plan_blocks
 from qrag_jax.models.encoder.text_encoder import EncoderConfig, encode, encode_tokens, init_encoder
 from qrag_jax.models.encoder.tokenizer import train_word_level
 from qrag_jax.models.encoder.weights import LoadedEncoder
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, TextCounts, UsageError
 from qrag_jax.unit_rows import unit_rows
 
 WORDS = "mary john went took the milk to kitchen hall garden".split()
@@ -80,9 +80,9 @@ def test_texts_beyond_the_window_are_counted(loaded):
     embed = make_embedder(loaded, window=10, tokens_per_block=64)
     texts = random_texts([3, 12, 9])
     np.testing.assert_allclose(embed(texts), reference(loaded, texts, 10), atol=1e-5)
-    assert embed.counts == EmbedCounts(num_texts=3, num_tokens=5 + 10 + 10, num_cut=4 + 1, num_texts_cut=2)
+    assert embed.counts == TextCounts(num_texts=3, num_tokens=5 + 10 + 10, num_texts_cut=2)
     embed(["mary"])
-    assert embed.counts == EmbedCounts(num_texts=4, num_tokens=28, num_cut=5, num_texts_cut=2)
+    assert embed.counts == TextCounts(num_texts=4, num_tokens=28, num_texts_cut=2)
 
 
 def test_texts_beyond_the_window_are_refused_on_demand(loaded):
@@ -117,7 +117,7 @@ def test_token_vectors_of_a_long_text_come_window_by_window(loaded):
     words = text.split()
     parts = [embed.tokens(" ".join(words[start : start + 5]))[0] for start in (0, 5, 10)]
     np.testing.assert_allclose(vectors, np.concatenate(parts), atol=1e-5)
-    assert embed.counts.num_cut == 0 and embed.counts.num_tokens == 2 * (13 + 6)
+    assert embed.counts.num_texts_cut == 0 and embed.counts.num_tokens == 2 * (13 + 6)
 
 
 def test_token_vectors_of_an_empty_text(embed):
@@ -163,7 +163,6 @@ def test_unknown_tokens_of_a_question_are_not_compared(embed):
 
 def test_prompts_stand_before_questions_and_documents(loaded, embed):
     asks = make_embedder(loaded, window=20, prompts=Prompts("mary took: ", "the garden: "))
-    assert asks.asks_apart and not embed.asks_apart
     texts = random_texts([3, 1, 12])
     np.testing.assert_allclose(asks.questions(texts), embed([f"mary took: {text}" for text in texts]), atol=1e-6)
     np.testing.assert_allclose(asks(texts), embed([f"the garden: {text}" for text in texts]), atol=1e-6)

@@ -82,7 +82,7 @@ def numpy_layer(config, layer, x, kind):
             for other in range(len(x)):
                 key = numpy_turned(heads["key"][other, head // shared], other, theta)
                 is_near = not kind.is_local or abs(at - other) <= config.local_window
-                is_seen = other <= at if config.is_causal else is_near
+                is_seen = other <= at if config.family == "qwen3" else is_near
                 logits.append(query @ key / math.sqrt(size) if is_seen else -np.inf)
             weights = np.exp(np.array(logits) - max(logits))
             mixed[at, head] = weights / weights.sum() @ heads["value"][:, head // shared]

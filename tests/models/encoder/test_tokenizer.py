@@ -47,14 +47,14 @@ def test_rows_by_hand(tokenizer):
     assert table.tokens.dtype == table.lengths.dtype == np.int32
     assert table.tokens.tolist() == [[2, the, 3, 0, 0], [2, 3, 0, 0, 0], [2, the, mary, the, 3]]
     assert table.lengths.tolist() == [3, 2, 5]
-    assert (table.num_cut, table.num_texts_cut) == (0, 0)
+    assert table.counted == (3, 3 + 2 + 5, 0)
 
 
 def test_what_is_cut_is_counted(tokenizer):
     the, mary = tokenizer.ids(["the mary"])[0]
     table = tokenizer.encode(["the mary the mary", "the", "mary " * 5], window=4)
     assert table.tokens.tolist() == [[2, the, mary, 3], [2, the, 3, 0], [2, mary, mary, 3]]
-    assert (table.num_cut, table.num_texts_cut) == (2 + 3, 2)
+    assert table.num_texts_cut == 2
 
 
 def test_rows_of_a_fixed_length(tokenizer):
@@ -74,7 +74,7 @@ def test_long_text_is_never_cut_by_the_tokenizer_file(tokenizer, tmp_path):
     read = TextTokenizer.from_file(tmp_path / "tokenizer.json")
     assert read.count(LONG) == 240 and read.count("the") == 1
     table = read.encode([LONG, "the"], window=512)
-    assert table.lengths.tolist() == [242, 3] and table.num_cut == 0
+    assert table.lengths.tolist() == [242, 3] and table.num_texts_cut == 0
     assert len(read.offsets(LONG)[0]) == 240
     written = json.loads(read.to_json())
     assert written["truncation"] is None and written["padding"] is None
@@ -94,7 +94,7 @@ def test_too_long_text_is_refused_when_strict(tokenizer):
     message = r"text 'Mary went to the hall\. Mary.*\.\.\.' has 242 tokens .* the window has 16"
     with pytest.raises(InputError, match=message):
         tokenizer.encode(["the", LONG], window=16, strict=True)
-    assert tokenizer.encode(["the", LONG], window=242, strict=True).num_cut == 0
+    assert tokenizer.encode(["the", LONG], window=242, strict=True).num_texts_cut == 0
 
 
 def test_offsets_point_into_the_text_as_given():
@@ -125,7 +125,7 @@ def test_rows_of_unigram_pieces_by_hand():
     )
     table = tokenizer.encode(["Mary went e!", "went"], window=5)
     assert table.tokens.tolist() == [[0, mary, went, space, 2], [0, went, 2, 1, 1]]
-    assert (table.num_cut, tokenizer.unknown_id, tokenizer.pad_id) == (2, unknown, 1)
+    assert (table.num_texts_cut, tokenizer.unknown_id, tokenizer.pad_id) == (1, unknown, 1)
     assert tokenizer.ids(["e!"])[0].tolist() == [space, e, unknown]
     assert tokenizer.offsets("Mary went")[1].tolist() == [[0, 4], [4, 9]]  # the space belongs to the word after it
 
@@ -149,7 +149,7 @@ def test_special_tokens_come_back_from_a_folder(family, tmp_path):
     again = TextTokenizer.from_file(tmp_path / "tokenizer.json")
     assert again.special_tokens == tokenizer.special_tokens and again.to_json() == tokenizer.to_json()
     expected, found = (which.encode([LONG, "x", ""], 16) for which in (tokenizer, again))
-    assert found.tokens.tolist() == expected.tokens.tolist() and found.num_cut == expected.num_cut > 0
+    assert found.tokens.tolist() == expected.tokens.tolist() and found.num_texts_cut == expected.num_texts_cut > 0
 
 
 @examples(60)

@@ -10,9 +10,9 @@ from qrag_jax.models.decoder.network import init_params, token_logprobs
 from qrag_jax.models.decoder.rollout import answer_logprobs
 from qrag_jax.sharding import DecoderMesh, make_mesh
 from qrag_jax.train.decoder.learner import Drawn, LearnerConfig, answer_seeds, make_learner
-from qrag_jax.train.decoder.lora import add_lora, join_trained, merge_lora, split_trained
 from qrag_jax.train.decoder.losses import sft_loss, token_weights
 from qrag_jax.train.decoder.packing import fill_rows, pad_left
+from qrag_jax.train.lora import add_lora, join_trained, merge_lora, split_trained
 
 CONFIG = DecoderConfig("qwen3", 50, 16, 24, 2, 2, 2, 8, 64, tie_embeddings=True, qk_norm=True)
 RATE = jnp.float32(1e-2)

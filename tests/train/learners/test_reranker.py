@@ -21,9 +21,9 @@ from qrag_jax.train.learners.reranker import (
     first_places,
     fit_reranker,
     group_scores,
-    merge_lora,
     passages_of,
 )
+from qrag_jax.train.lora import join_trained, merge_lora
 from qrag_jax.train.trainer import Hooks
 from qrag_jax.types import InputError, UsageError
 
@@ -65,10 +65,10 @@ def test_every_cut_passage_counts_and_equal_questions_are_one():
 def test_low_rank_changes_by_hand():
     encoder = {"layer_0": {"query": {"kernel": np.ones((3, 2), np.float32), "bias": np.zeros(2)}}}
     lora = add_lora(encoder, 1, jax.random.key(0))
-    jax.tree.map(np.testing.assert_array_equal, merge_lora(encoder, lora), encoder)  # B is 0
+    jax.tree.map(np.testing.assert_array_equal, merge_lora(join_trained(lora, encoder)), encoder)  # B is 0
     own = lora["layer_0"]["query"]
     own |= {"lora_a": np.array([[1.0], [2.0], [3.0]]), "lora_b": np.array([[10.0, 20.0]])}
-    merged = merge_lora(encoder, lora)["layer_0"]["query"]["kernel"]
+    merged = merge_lora(join_trained(lora, encoder))["layer_0"]["query"]["kernel"]
     np.testing.assert_array_equal(merged, [[11, 21], [21, 41], [31, 61]])
 
 

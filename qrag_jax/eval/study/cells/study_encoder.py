@@ -163,13 +163,11 @@ class StudyEncoder:
 
     def question_vectors(self, questions: Sequence[str], cache: SentenceCache) -> np.ndarray:
         """Vectors of questions, float32 [n, dim] of length 1, over a cache of whole calls; on no meter."""
-        embed = for_questions(self._embedder)
-        if embed is self._embedder:
-            return self.sentence_embed(cache, Meter())(questions)
         key = f"{self.fingerprint} questions"
         known = cache.get(key, questions)
         if known is not None:
             return known[0]
+        embed = for_questions(self._embedder)
         vectors = unit_rows(embed([readable(question) for question in questions])).astype(np.float32)
         cache.put(key, questions, vectors, Meter())
         return vectors

@@ -17,10 +17,10 @@ from qrag_jax.eval.study.cells.costs import Meter, encoder_flops
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
 from qrag_jax.eval.study.cells.study_encoder import StudyEncoder, load_study_encoder
 from qrag_jax.models.encoder.config import EncoderConfig
-from qrag_jax.models.encoder.embedder import EmbedCounts, make_embedder
+from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.text_encoder import encode, encode_tokens
 from qrag_jax.models.encoder.weights import save_encoder
-from qrag_jax.types import Chunk, Document, InputError, UsageError
+from qrag_jax.types import Chunk, Document, InputError, TextCounts, UsageError
 
 CONFIG = EncoderConfig(vocab_size=5, hidden_size=4, num_layers=1, num_heads=1, intermediate_size=8)
 WORD = re.compile(r"\S+")
@@ -35,7 +35,7 @@ class WordEmbedder:
     def __init__(self, window=8, scale=1.0):
         self.window = window
         self.lengths = (window,)
-        self.counts = EmbedCounts()
+        self.counts = TextCounts()
         self.calls = []
         self._scale = scale
 
@@ -58,13 +58,7 @@ class WordEmbedder:
     def _read(self, text, most):
         words = text.split()
         read = min(len(words), most)
-        counts = self.counts
-        self.counts = EmbedCounts(
-            counts.num_texts + 1,
-            counts.num_tokens + read + 2,
-            counts.num_cut + len(words) - read,
-            counts.num_texts_cut + (read < len(words)),
-        )
+        self.counts = self.counts.plus(1, read + 2, read < len(words))
         vectors = [[word.count(letter) for letter in "xyz"] + [0] for word in words[:read]]
         return np.array([[0, 0, 0, 0], *vectors], np.float32)
 

@@ -27,17 +27,14 @@ def add_lora(params: Params, rank: int, projections: Sequence[str], key: PRNGKey
 
 
 def merge_lora(params: Params) -> dict[str, Any]:
-    """Parameters without low-rank leaves that compute the same: W + A B."""
-
-    def merged(module: Params) -> dict[str, Any]:
-        if "lora_a" not in module:
-            return dict(module)
-        change = jnp.matmul(module["lora_a"], module["lora_b"], precision="highest")
-        return {name: leaf for name, leaf in module.items() if name not in _LEAVES} | {
-            "kernel": module["kernel"] + change.astype(module["kernel"].dtype)
-        }
-
-    return {**params, "layers": {name: merged(module) for name, module in params["layers"].items()}}
+    """Parameters without low-rank leaves that compute the same: W + A B, in modules at any depth."""
+    merged: dict[str, Any] = {
+        name: merge_lora(leaf) if isinstance(leaf, Mapping) else leaf for name, leaf in params.items()
+    }
+    if "lora_a" in merged:
+        change = jnp.matmul(merged.pop("lora_a"), merged.pop("lora_b"), precision="highest")
+        merged["kernel"] = merged["kernel"] + change.astype(merged["kernel"].dtype)
+    return merged
 
 
 def split_trained(params: Params) -> tuple[dict[str, Any], dict[str, Any]]:
