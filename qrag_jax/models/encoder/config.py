@@ -117,11 +117,8 @@ class EncoderConfig:
 
     def _check_family(self) -> None:
         if self.has_types != (self.type_vocab_size > 0):
-            raise UsageError(
-                f"encoder type_vocab_size: {self.type_vocab_size} is not a positive number"
-                if self.has_types
-                else f"encoder type_vocab_size {self.type_vocab_size}: {self.family} has no token types, set 0"
-            )
+            kinds = "at least one token type" if self.has_types else "no token types, set 0"
+            raise UsageError(f"encoder type_vocab_size {self.type_vocab_size}: {self.family} has {kinds}")
         if self.family == "mpnet" and self.padding_id != _MPNET_PADDING_ID:
             raise UsageError(f"encoder padding_id {self.padding_id}: mpnet counts positions from {_MPNET_PADDING_ID}")
         if self.padding_id < 0:

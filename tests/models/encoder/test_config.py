@@ -33,7 +33,7 @@ def test_first_position_of_mpnet():
         ({"family": "t5"}, "family 't5': choose one of bert, roberta, xlm-roberta, mpnet"),
         ({"family": "mpnet"}, "type_vocab_size 2: mpnet has no token types, set 0"),
         ({"family": "mpnet", "type_vocab_size": 0, "padding_id": 0}, "padding_id 0: mpnet counts positions from 1"),
-        ({"family": "roberta", "type_vocab_size": 0}, "type_vocab_size: 0 is not a positive number"),
+        ({"family": "roberta", "type_vocab_size": 0}, "type_vocab_size 0: roberta has at least one token type"),
         ({"family": "roberta", "padding_id": -1}, "padding_id -1: an id is not negative"),
     ],
 )
