@@ -190,7 +190,7 @@ CONTEXTS = ("--budgets", "5,90", "--fill", "plain,merge", "--levels", "each,all"
 
 
 def test_ctrl_c_says_how_it_goes_on(study, files, monkeypatch):
-    def stop(*_):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(studying, "run_study", stop)
