@@ -76,7 +76,7 @@ _FLAGS = """\
                         question)
 --parents P,...         with --levels, how sections get vectors: best_child, mean, direct, windows, compressor:RUN
                         (default: best_child)
---rerank MODEL          let a reranker order the best 20 chunks of each question, as in `qrag find`; not with --budgets
+--rerank MODEL          let a reranker order the nearest 20 chunks of each question; not with --budgets
 --follow_links --max_input_gb --no_compile_cache
 --out OUT               folder for results, outside the documents (default: runs/study-NAME)
 --json                  print the rows of results.json instead of the table

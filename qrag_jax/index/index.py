@@ -342,8 +342,9 @@ class Index:
         options = options if options.retriever is not None else replace(options, retriever=self._default_retriever())
         if options.late is not None:
             return options
-        has_vectors = not options.is_run and options.retriever != "bm25" and options.levels is None
-        return replace(options, late=has_vectors and (self.settings.late or options.rerank is not None))
+        is_asked = self.settings.late or options.rerank is not None
+        reads_tokens = not (options.is_run or self.settings.is_run or options.retriever == "bm25")
+        return replace(options, late=is_asked and reads_tokens and options.levels is None)
 
     def _default_retriever(self) -> "str | os.PathLike | QRagRetriever":
         if self._retriever is not None:

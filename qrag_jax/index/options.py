@@ -33,7 +33,8 @@ class SearchOptions:
         num_steps: for a run: number of picks if `top_k` is None. For `ask`: most passages.
         stop: for a run: keep only the picks before it stops.
         late: order the best passages by the vectors of their tokens too (`search/late.py`), before `rerank`. None does
-            so if the index stores these vectors or there is a reranker, without levels.
+            so if the index stores these vectors or there is a reranker; not with levels or bm25, nor in the index of a
+            run.
         rerank: how the best candidates are reranked; None leaves the order of the search.
     """
 

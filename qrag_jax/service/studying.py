@@ -84,10 +84,10 @@ def study(plan: StudyPlan, watch: Watch = NOBODY) -> Studied:
     check_can_plot()
     config = plan.config
     with lock_folder(plan.out, "qrag study"):
+        reranker = load_reranker(config.rerank) if config.rerank else None
         tasks = _load_tasks(config, watch)
         encoder = load_study_encoder(config.model, config.window)
         report = lambda stage, done, of: watch.report(stage, done, of, {})  # noqa: E731
-        reranker = load_reranker(config.rerank) if config.rerank else None
         result = run_study(config, tasks, encoder, plan.out, report, reranker=reranker)
         return Studied(result, tuple(write_report(result, plan.out)))
 

@@ -17,7 +17,16 @@ from qrag_jax.search.corpus import build_corpus
 from qrag_jax.search.hits import make_hits
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.service.search import trained_on
-from qrag_jax.types import Retriever
+from qrag_jax.types import Retriever, TextCounts
+
+
+class Longest:
+    """Likes long passages; satisfies `types.Reranker`."""
+
+    name, weight, num_parameters, counts = "longest", None, None, TextCounts()
+
+    def __call__(self, question, passages, progress=None):
+        return np.array([float(len(passage)) for passage in passages])
 
 
 def read(paths):
@@ -169,6 +178,9 @@ def test_an_index_of_a_run_is_searched_as_the_files_are(run, files, capsys):
         assert 0 < found["cost"]["embedder_tokens"] < plain["cost"]["embedder_tokens"]
     assert main(["find", "own.index", QUESTION, "--retriever", "hybrid", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["passages"]) == 5
+    with open_index("own.index") as index:  # its chunks have no token vectors to compare first
+        hits = index.search(QUESTION, 1, retriever="hybrid", rerank=Longest())
+        assert hits[0].score == max(map(len, index.corpus.full_texts))
 
 
 @pytest.mark.slow

@@ -94,8 +94,8 @@ class StudyConfig:
             each question). Empty: none.
         parents: how parents get their vectors there: best_child, mean, direct, windows, or compressor:RUN; with
             `levels` at least one.
-        rerank: reranker of the best chunks of every question, as `load_reranker` takes it, known by its name alone;
-            not with `budgets`. Empty: none.
+        rerank: reranker of the nearest chunks of every question, as `load_reranker` takes it; not with `budgets`.
+            Empty: none.
     """
 
     tasks: dict[str, TaskConfig] = field(default_factory=dict)

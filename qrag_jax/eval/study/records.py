@@ -38,9 +38,11 @@ class CellResult:
         num_documents, num_chunks: that were searched.
         mean_tokens, most_tokens: of a chunk.
         share_beyond_window: of the chunks that are longer than the encoder's window.
-        cost: of chunking and embedding these documents, as if nothing else had run (`costs.py`).
+        cost: of chunking and embedding these documents, as if nothing else had run (`costs.py`), and the tokens that a
+            reranker read for the questions.
         found: in the order of the part's questions.
         recall: "FILL@BUDGET" -> evidence recall of each question of the test part (`cells/filled_contexts.py`).
+        num_reranked_cut: how often a reranker read only the beginning of a chunk.
     """
 
     task: str
@@ -55,6 +57,7 @@ class CellResult:
     cost: Cost
     found: tuple[FoundChunks, ...]
     recall: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    num_reranked_cut: int = 0
 
 
 @dataclass(frozen=True)

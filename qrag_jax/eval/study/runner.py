@@ -82,13 +82,15 @@ def run_study(
             with ("levels", done, of): questions that searched all ranges.
         generator: language model that answers the test questions of tasks with reference answers, from the `report_k`
             chunks of each chosen config; None asks none. Answered questions are not asked again.
-        reranker: that of `config.rerank`.
+        reranker: that of `config.rerank` (`load_reranker`); None without one.
 
     Raises:
         UsageError: tasks that are not those of the config, a value of a strategy out of range, a price file that is
             none, or an `out` that holds another study or is in use.
         InputError: a blank document, or data that a task cannot be split or scored by.
     """
+    if bool(config.rerank) != (reranker is not None):
+        raise UsageError("goes with the reranker that it names", field="rerank", value=config.rerank)
     if [task.name for task in tasks] != list(config.tasks):
         raise UsageError(f"tasks {[task.name for task in tasks]}: the config has {list(config.tasks)}, in this order")
     if config.budgets and all(task.kind == "documents" for task in tasks):
@@ -124,7 +126,7 @@ def run_study(
         questions=tuple(one for outcome in outcomes for one in question_objects(outcome)),
         levels=level_lines,
         notes=(
-            *_notes(config, tasks, sides, outcomes, encoder, reranker),
+            *_notes(config, tasks, sides, outcomes, encoder),
             *dict.fromkeys(note for outcome in levels for note in level_notes(outcome, config)),
         ),
     )
@@ -322,13 +324,10 @@ def _notes(
     sides: Sequence[Sides],
     outcomes: Sequence[Outcome],
     encoder: StudyEncoder,
-    reranker: Reranker | None,
 ) -> Iterator[str]:
     """Notes for readers of the table."""
     if config.rerank:
-        yield f"{config.rerank} orders the best {NUM_RERANKED} chunks of every question; costs do not contain its own"
-    if reranker is not None and reranker.counts.num_texts_cut:
-        yield f"{config.rerank} read only the beginning of {reranker.counts.num_texts_cut:,} chunks, which are too long"
+        yield f"{config.rerank} orders the nearest {NUM_RERANKED} chunks of every question; s is without its seconds"
     for task, side in zip(tasks, sides, strict=True):
         for reason, number in {**task.left_out, **side.test.left_out}.items():
             yield f"{task.name}: left out, {reason}: {number:,}"
@@ -343,6 +342,11 @@ def _notes(
             yield f"{task.name}: configs chosen on {len(side.dev.questions):,} other questions"
     for outcome in outcomes:
         cell, missing = outcome.cell, []
+        if cell.num_reranked_cut:
+            yield (
+                f"{cell.task}, {cell.strategy}: {config.rerank} read only the beginning of a chunk "
+                f"{cell.num_reranked_cut:,} times, because it reads no more"
+            )
         if cell.recall:
             missing = [fill for fill in config.fills if f"{fill}@{config.budgets[0]}" not in cell.recall]
         if missing:

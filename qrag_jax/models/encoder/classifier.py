@@ -84,9 +84,8 @@ def load_classifier(source: str | Path, revision: str | None = None) -> Classifi
     """Loads a classifier from a folder or a hub id.
 
     Raises:
-        UsageError: there is no such folder.
-        InputError: it is no classifier with one output, of a family whose heads are not read, or is damaged; the
-            message names what is missing.
+        UsageError: there is no such folder, or heads of its family are not read.
+        InputError: it is no classifier with one output, or is damaged; the message names what is missing.
     """
     folder = find_encoder(source, revision)
     config = read_encoder_config(folder)

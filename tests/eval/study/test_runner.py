@@ -40,6 +40,12 @@ def done(tmp_path_factory):
     return out, run_study(make_config(), make_tasks(), make_encoder(), out)
 
 
+def test_a_reranker_goes_with_its_name(tmp_path):
+    with pytest.raises(UsageError, match="rerank.*goes with the reranker that it names"):
+        run_study(make_config(rerank="smollm2"), make_tasks(), make_encoder(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 # --- what it reports
 
 

@@ -47,7 +47,7 @@ def made_of(study: StudyConfig, task: StudyTask, encoder: str) -> dict[str, Any]
         study: for ks, seed, splitter and the task's scope.
         task: the dev or test part of a task.
     """
-    optional: dict[str, Any] = {"reranker": study.rerank} if study.rerank else {}
+    optional: dict[str, Any] = {"reranker": [study.rerank, *_files_of(study.rerank)]} if study.rerank else {}
     if study.budgets:
         optional = {"budgets": list(study.budgets), "fills": list(study.fills)}
     return optional | {
@@ -59,6 +59,13 @@ def made_of(study: StudyConfig, task: StudyTask, encoder: str) -> dict[str, Any]
         "sentence splitter": f"{study.splitter} {study.language}",
         "scope": study.tasks[task.name].scope,
     }
+
+
+def _files_of(reranker: str) -> list[list[Any]]:
+    """Names, sizes and times of the files of a local reranker: one that was trained again has the same name."""
+    path = Path(reranker if Path(reranker).exists() else reranker.partition(":")[2])
+    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
+    return [[one.name, one.stat().st_size, one.stat().st_mtime_ns] for one in files if one.is_file()]
 
 
 def with_config(origin: MadeOf, config: ChunkConfig) -> dict[str, Any]:

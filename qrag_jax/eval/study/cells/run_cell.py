@@ -20,7 +20,7 @@ from qrag_jax.search.corpus import Corpus, MadeBy, build_corpus
 from qrag_jax.search.dense import Ranking, search_vectors
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.search.rerank import RerankOptions, rerank
-from qrag_jax.types import Document, InputError, Reranker
+from qrag_jax.types import Document, InputError, Reranker, TextCounts
 
 NUM_RERANKED = 20  # chunks of each question
 _QUESTIONS_AT_ONCE = 64
@@ -71,28 +71,40 @@ def run_config(
         contexts: whose evidence recall is measured on the test part, of a task of evidence.
 
     Returns:
-        One result a part; each carries the cost of the whole corpus.
+        One result a part; each carries the cost of the whole corpus, and the tokens of its reranker.
     """
     task = next(iter(parts.values()))
     corpus = study_corpus(task.documents, config, tools, progress, section_points(task))
     tokens = [chunk.num_tokens for chunk in corpus.nodes]
-    return [
-        CellResult(
-            task=task.name,
-            strategy=strategy,
-            number=number,
-            part=part,
-            num_documents=len(corpus.documents),
-            num_chunks=len(tokens),
-            mean_tokens=float(np.mean(tokens)),
-            most_tokens=max(tokens),
-            share_beyond_window=corpus.num_beyond_window / len(tokens),
-            cost=corpus.cost,
-            found=find_chunks(corpus, side.questions, questions[part], k, scope, tools),
-            recall=_recall(corpus, side, questions[part], scope, tools, contexts) if part == "test" else {},
+    results = []
+    for part, side in parts.items():
+        before = _counts(tools)
+        found = find_chunks(corpus, side.questions, questions[part], k, scope, tools)
+        num_read, num_cut = (now - then for now, then in zip(_counts(tools), before, strict=True))
+        results.append(
+            CellResult(
+                task=task.name,
+                strategy=strategy,
+                number=number,
+                part=part,
+                num_documents=len(corpus.documents),
+                num_chunks=len(tokens),
+                mean_tokens=float(np.mean(tokens)),
+                most_tokens=max(tokens),
+                share_beyond_window=corpus.num_beyond_window / len(tokens),
+                cost=replace(corpus.cost, reranker_tokens=num_read),
+                found=found,
+                recall=_recall(corpus, side, questions[part], scope, tools, contexts) if part == "test" else {},
+                num_reranked_cut=num_cut,
+            )
         )
-        for part, side in parts.items()
-    ]
+    return results
+
+
+def _counts(tools: Tools) -> tuple[int, int]:
+    """Tokens that the reranker has read, and chunks that it has cut."""
+    counts = TextCounts() if tools.reranker is None else tools.reranker.counts
+    return counts.num_tokens, counts.num_texts_cut
 
 
 def study_corpus(

@@ -119,6 +119,16 @@ def test_made_of_is_json_and_changes_with_all_that_decides_a_cell():
         assert [key for key in base if base[key] != other[key]] == [name]
 
 
+def test_a_reranker_that_was_trained_again_makes_other_cells(tmp_path):
+    study, task, weights = make_config(), make_task(), tmp_path / "model.safetensors"
+    made = []
+    for name, content in (("", "a"), (str(tmp_path), "a"), (f"yesno:{tmp_path}", "a"), (str(tmp_path), "ab")):
+        weights.write_text(content)
+        made.append(made_of(replace(study, rerank=name), task, "print").get("reranker"))
+    assert made[0] is None and made[1][1][:2] == made[2][1][:2] == ["model.safetensors", 1]
+    assert made[3][0] == str(tmp_path) and made[3] != made[1]
+
+
 def test_the_digest_of_a_task_is_of_all_its_content():
     task = make_task()
     first, *rest = task.questions

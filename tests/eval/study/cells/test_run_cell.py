@@ -126,6 +126,7 @@ class Backwards:
     name, weight, num_parameters, counts = "backwards", None, None, TextCounts()
 
     def __call__(self, question, passages, progress=None):
+        self.counts = self.counts.plus(len(passages), 100, 3)
         return np.arange(len(passages), dtype=float)
 
 
@@ -142,6 +143,7 @@ def test_a_reranker_orders_the_best_chunks(tmp_path):
         assert found == [*every[19::-1], *every[20:]][:k]
     (cell,) = run(BY_LINE, task, tools)
     assert places(cell.found)[0] == every[19:16:-1] and seen == [(1, 1)] * 3
+    assert (cell.cost.reranker_tokens, cell.num_reranked_cut) == (100, 3)
 
 
 def test_chunking_is_charged_without_embedding_whether_vectors_were_kept_or_not(tmp_path, monkeypatch):
