@@ -377,9 +377,14 @@ def order_under(out: Path, label: str, names: Sequence[str]) -> str:
     return str(load(out, label, names[0]).get("over", BASE))
 
 
-def cuts(scores: Sequence[Sequence[float]]) -> list[int]:
-    """Of 5, 10 and 20 files, those that were scored."""
-    return [num_files for num_files in (5, 10, 20) if num_files <= max(map(len, scores))]
+def scored_files(out: Path, label: str, names: Sequence[str]) -> dict[str, int]:
+    """Most files of a question that were scored, by collection."""
+    return {name: max(map(len, load(out, label, name)["scores"])) for name in names}
+
+
+def cuts(scored: Mapping[str, int]) -> list[int]:
+    """Of 5, 10 and 20 files, those that were scored in all collections."""
+    return [num_files for num_files in (5, 10, 20) if num_files <= min(scored.values())]
 
 
 def first_place(flags: Sequence[int]) -> int:
@@ -424,7 +429,7 @@ def weights(args: argparse.Namespace) -> None:
             continue
         scores = collected(args.out, label, OLDER, "scores")
         rows = collected(args.out, order_under(args.out, label, OLDER), OLDER, "questions")
-        for num_files in cuts(scores):
+        for num_files in cuts(scored_files(args.out, label, OLDER)):
             for weight in GRID:
                 shown = "alone" if np.isinf(weight) else f"{weight:g}"
                 cells[label].append([str(num_files), shown, *_counts(reranked_places(rows, scores, num_files, weight))])
@@ -453,9 +458,10 @@ def table(args: argparse.Namespace) -> None:
             continue
         scores = collected(args.out, label, names, "scores")
         under = collected(args.out, order_under(args.out, label, names), names, "questions")
-        for num_files in cuts(scores):
+        scored = scored_files(args.out, label, names)
+        for num_files in cuts(scored):
             places = reranked_places(under, scores, num_files, chosen.get(label, np.inf))
-            spent = cpu_ms(args.out, label, names) * num_files / max(map(len, scores))
+            spent = float(np.mean([cpu_ms(args.out, label, [name]) * num_files / scored[name] for name in names]))
             found.append((f"{label}, {num_files} files", places, spent))
     tests = {
         most: [sign_test(within(places.files, most), within(base.files, most)) for _, places, _ in found]
