@@ -90,7 +90,7 @@ def run_study(
         InputError: a blank document, or data that a task cannot be split or scored by.
     """
     if bool(config.rerank) != (reranker is not None):
-        raise UsageError("goes together with a loaded reranker; give both, or neither", field="rerank", value=config.rerank)
+        raise UsageError("goes with a loaded reranker; give both, or neither", field="rerank", value=config.rerank)
     if [task.name for task in tasks] != list(config.tasks):
         raise UsageError(f"tasks {[task.name for task in tasks]}: the config has {list(config.tasks)}, in this order")
     if config.budgets and all(task.kind == "documents" for task in tasks):

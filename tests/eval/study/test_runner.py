@@ -41,7 +41,7 @@ def done(tmp_path_factory):
 
 
 def test_a_reranker_goes_with_its_name(tmp_path):
-    with pytest.raises(UsageError, match="rerank .smollm2.: goes together with a loaded reranker"):
+    with pytest.raises(UsageError, match="rerank .smollm2.: goes with a loaded reranker"):
         run_study(make_config(rerank="smollm2"), make_tasks(), make_encoder(), tmp_path)
     assert not list(tmp_path.iterdir())
 
