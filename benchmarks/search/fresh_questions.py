@@ -35,7 +35,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.stats import binomtest
 
-from benchmarks.common import arguments, grid
+from benchmarks.common import CORES, arguments, grid
 from benchmarks.quality.embed_engines import peak
 from benchmarks.search.own_documents import SUFFIXES, Question, read_questions, titled_sections
 from qrag_jax.chunking.chunker import ChunkConfig
@@ -272,11 +272,11 @@ def speed(args: argparse.Namespace) -> None:
         spent.append(time.process_time() - start)
     peaks.append(peak("ours bf16"))
     tokens = (reranker.counts.num_tokens - before) / len(questions)
-    rate = 2 * multiplied(args.model) * tokens / float(np.mean(spent)) / 1e9
+    rate = CORES * 2 * multiplied(args.model) * tokens / float(np.mean(spent)) / 1e9
     print(
         f"{args.model}: {args.files} files, {tokens:,.0f} tokens, median {np.median(spent):.1f} CPU s a question "
-        f"({min(spent):.1f} to {max(spent):.1f}, {len(spent)} questions of {name}); {rate:,.0f} GFLOP/s, peak of "
-        f"bfloat16 {peaks[0]:,.0f} before and {peaks[1]:,.0f} after: {rate / max(peaks):.0%}"
+        f"({min(spent):.1f} to {max(spent):.1f}, {len(spent)} questions of {name}); {rate:,.0f} GFLOP/s on "
+        f"{CORES} cores, peak of bfloat16 {peaks[0]:,.0f} before and {peaks[1]:,.0f} after: {rate / max(peaks):.0%}"
     )
 
 
