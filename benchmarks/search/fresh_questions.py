@@ -18,8 +18,8 @@ The questions were written from the documents and committed before anything was 
 other files that answer. Any file with a proof is right. Weights are chosen on the six older collections (108
 questions), the table is of the ten fresh ones. Files without `.md` or `.txt` are left out.
 
-Intervals are Wilson's, 95%. Each method stands beside hybrid: on how many questions it is better and worse, and the
-p-value of a two-sided sign test, corrected for the number of methods (Holm).
+Intervals are Wilson's, 95%. Each method stands beside hybrid, or the row that `--beside` names: on how many questions
+it is better and worse, and the p-value of a two-sided sign test, corrected for the number of methods (Holm).
 """
 
 import argparse
@@ -446,8 +446,7 @@ def table(args: argparse.Namespace) -> None:
     names = [name for name in args.names if name in FRESH]
     rows = collected(args.out, BASE, names, "questions")
     chosen = {label: float(value) for label, _, value in (each.rpartition("=") for each in args.weights)}
-    base = places_of(rows)
-    found: list[tuple[str, Places, float]] = [(BASE, base, cpu_ms(args.out, BASE, names))]
+    found: list[tuple[str, Places, float]] = [(BASE, places_of(rows), cpu_ms(args.out, BASE, names))]
     for folder in sorted(args.out.iterdir()):
         label = folder.name
         if label == BASE or not all((folder / f"{name}.json").exists() for name in names):
@@ -463,6 +462,10 @@ def table(args: argparse.Namespace) -> None:
             places = reranked_places(under, scores, num_files, chosen.get(label, np.inf))
             spent = float(np.mean([cpu_ms(args.out, label, [name]) * num_files / scored[name] for name in names]))
             found.append((f"{label}, {num_files} files", places, spent))
+    found.sort(key=lambda row: row[0] != args.beside)  # the row that the others are compared with comes first
+    if found[0][0] != args.beside:
+        raise SystemExit(f"--beside {args.beside!r}: no such row")
+    base = found[0][1]
     tests = {
         most: [sign_test(within(places.files, most), within(base.files, most)) for _, places, _ in found]
         for most in (1, 3)
@@ -473,14 +476,16 @@ def table(args: argparse.Namespace) -> None:
         beside = []
         for most in (1, 3):
             better, worse, p_value = tests[most][number]
-            corrected = holm[most][number - 1] if number else 1.0
-            beside.append(f"+{better} -{worse}, p = {p_value:.2g} ({corrected:.2g})")
+            beside.append(f"+{better} -{worse}, p = {p_value:.2g} ({holm[most][number - 1]:.2g})" if number else "")
         first, three = (share(within(places.files, most)) for most in (1, 3))
         passage = f"{within(places.passages, 1).mean():.1%} / {within(places.passages, 3).mean():.1%}"
         cells.append([label, first, three, f"{places.ndcg.mean():.3f}", passage, *beside, f"{spent:,.0f}"])
-    heads = ["method", "right file first", "in 3", "nDCG@10", "right passage first / in 3", "first, beside hybrid",
-             "in 3, beside it", "CPU ms a question"]  # fmt: skip
+    heads = ["method", "right file first", "in 3", "nDCG@10", "right passage first / in 3",
+             f"first, beside {args.beside}", "in 3, beside it", "CPU ms a question"]  # fmt: skip
     print("\n".join(grid(heads, cells)))
+    orders = [(label, places) for label, places, _ in found if "files" not in label]
+    bounds = [[label, *(share(within(places.files, most)) for most in (5, 10, 20))] for label, places in orders]
+    print("\n" + "\n".join(grid(["right file among the best", "5", "10", "20"], bounds)))
 
 
 def cpu_ms(out: Path, label: str, names: Sequence[str]) -> float:
@@ -506,6 +511,7 @@ def main() -> None:
     parser.add_argument("--parents", default="mean", help="with --sizes: vectors of larger parts")
     parser.add_argument("--files", type=int, default=NUM_FILES, help="candidates of `rerank`")
     parser.add_argument("--label", help="name of the results")
+    parser.add_argument("--beside", default=BASE, help="row of the table that the others are compared with")
     parser.add_argument("--weights", nargs="*", default=[], metavar="LABEL=W", help="of rerankers, for the table")
     args = parser.parse_args()
     verbs = {"rank": rank, "rerank": rerank, "pairs": pairs, "speed": speed, "weights": weights, "table": table}

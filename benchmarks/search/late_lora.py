@@ -1,7 +1,8 @@
 """Trains token vectors for MaxSim on pairs, by low-rank changes of MiniLM; writes an encoder folder.
 
     python -m benchmarks.search.late_lora pairs.jsonl OUT
-    python -m benchmarks.search.fresh_questions rank COLLECTIONS RESULTS --late --late_model OUT --label hybrid-lora
+    python -m benchmarks.search.fresh_questions rank COLLECTIONS RESULTS --late --late_model OUT --late_weight 1 \\
+        --label lora1
 
     L = mean over questions q of  -log softmax_c(SCALE * late(q, c))_positive
 
