@@ -1,0 +1,1 @@
+"""Adapters for the libraries where people work; each imports its library when it is used."""

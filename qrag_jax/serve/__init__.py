@@ -1,0 +1,1 @@
+"""The server of `qrag serve`: HTTP, the page, and tools for agents."""
