@@ -7,8 +7,10 @@ with open_index("notes/") as index:                               # or an index 
 """
 
 import os
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -114,7 +116,8 @@ def open_index(
 class Index:
     """Documents to search and ask. Made by `open_index`; a `Retriever`, and a context manager.
 
-    It keeps what it has read, cut, embedded and loaded until `reload` or `close`.
+    It keeps what it has read, cut, embedded and loaded until `reload` or `close`. Threads may share it: they search in
+    turn, and a language model answers outside of the turns.
     """
 
     def __init__(
@@ -130,6 +133,7 @@ class Index:
         self._generators: dict[str, TextGenerator] = {}
         self._rerankers: dict[str, Reranker] = {}
         self._warned: set[tuple[str, str]] = set()
+        self._turn = threading.RLock()
         self._seconds = {} if seconds is None else seconds  # spent before the next question
         self.reload()
 
@@ -146,12 +150,14 @@ class Index:
     @property
     def corpus(self) -> Corpus:
         """All documents, cut and embedded; loaded or made when first needed."""
-        return self._view(SearchOptions(), self._method(SearchOptions())).corpus
+        with self._turn:
+            return self._view(SearchOptions(), self._method(SearchOptions())).corpus
 
     @property
     def notes(self) -> tuple[Note, ...]:
         """The notes of all chunks; empty if there are none."""
-        noted = self._view(SearchOptions(), self._method(SearchOptions())).noted
+        with self._turn:
+            noted = self._view(SearchOptions(), self._method(SearchOptions())).noted
         return () if noted is None else noted.notes
 
     @property
@@ -185,6 +191,10 @@ class Index:
 
     def find(self, question: str, options: SearchOptions | None = None) -> Found:
         """As `search`, with costs and counts."""
+        with self._turn:
+            return self._find(question, options)
+
+    def _find(self, question: str, options: SearchOptions | None) -> Found:
         options = self._defaults(options or SearchOptions())
         self.check(question, options)
         method = self._method(options)
@@ -212,6 +222,10 @@ class Index:
     def check(self, question: str, options: SearchOptions | AskOptions | None = None) -> None:
         """Checks a question and options for `find`, or with `AskOptions` for `ask`, before any search."""
         check_question(question)
+        with self._turn:
+            self._check(question, options)
+
+    def _check(self, question: str, options: SearchOptions | AskOptions | None) -> None:
         asks = options if isinstance(options, AskOptions) else None
         search = self._defaults(asks.search if asks else cast(SearchOptions | None, options) or SearchOptions())
         check_options(search, self._open, asks is not None)
@@ -227,6 +241,7 @@ class Index:
         only: str | Sequence[str] = (),
         retriever: "str | os.PathLike | QRagRetriever | None" = None,
         options: AskOptions | None = None,
+        found: Callable[[Answer], None] | None = None,
     ) -> Answer:
         """Answers a question with quotes, or with a language model.
 
@@ -234,15 +249,28 @@ class Index:
             llm: the language model, or the name of one to load in this process (as `load_decoder` takes it). None
                 answers with the sentences of the passages that match best.
             only, retriever: replace those of `options.search`.
+            found: called with the passages, an answer without a text, before the model reads them.
 
         Raises:
             NothingFound: no passage shares a word with the question.
             UsageError, InputError: as `search`, or the passages do not fit.
         """
-        options = options or AskOptions()
-        search = replace(options.search, top_k=None, only=_patterns(only) or options.search.only)
+        with self._turn:
+            return self._ask(question, llm, _patterns(only), retriever, options or AskOptions(), found)
+
+    def _ask(
+        self,
+        question: str,
+        llm: TextGenerator | str | None,
+        only: tuple[str, ...],
+        retriever: "str | os.PathLike | QRagRetriever | None",
+        options: AskOptions,
+        found: Callable[[Answer], None] | None,
+    ) -> Answer:
+        search = replace(options.search, top_k=None, only=only or options.search.only)
         search = self._defaults(search if retriever is None else replace(search, retriever=retriever))
-        self.check(question, replace(options, search=search))
+        check_question(question)
+        self._check(question, replace(options, search=search))
         generator, method, template = self._generator(llm), self._method(search), load_prompt(PROMPT, options.prompts)
         before, again = method.spent(), self._rerankers_of(question, search)
         view = self._view(search, method)
@@ -263,16 +291,30 @@ class Index:
             answer = find_passages(question, view.corpus, rank, fill=fill)
         except NothingFound as error:
             nothing = Answer(question, Context((), 0, budget.max_tokens, 0), (), (), len(view.corpus.leaves), Cost())
-            error.answer = self._told(nothing, spent, search, before)
+            error.answer = self._told(nothing, spent, search, before, method.spent())
             raise
+        if found is not None:
+            found(answer)
+        after = None
         if generator is not None:
-            answer = answer_from(answer, view.corpus, generator, template, options.sampling)
+            after = method.spent()
+            with self._others_search():
+                answer = answer_from(answer, view.corpus, generator, template, options.sampling)
         elif options.num_quotes:
             answer = quote_passages(answer, view.corpus, method.embed, options.num_quotes)
-        answer = self._told(answer, spent, search, before)
+        answer = self._told(answer, spent, search, before, after or method.spent())
         (one,) = told
         cost = one.added_to(_with_plan(answer.cost, one.planned), "retrieve")
         return replace(answer, cost=cost, levels=one.planned, reranked=one.reranked, late=one.late)
+
+    @contextmanager
+    def _others_search(self) -> Iterator[None]:
+        """Lets other threads search meanwhile; the caller has taken the turn once."""
+        self._turn.release()
+        try:
+            yield
+        finally:
+            self._turn.acquire()
 
     def add(self, paths: Paths, plan: Plan | None = None) -> Changes:
         """Adds the documents of files and folders; a document of the same path is replaced. Removes nothing.
@@ -281,11 +323,13 @@ class Index:
             paths: as in `read_files`.
             plan: for an index on disk: encoding, processes, writer of notes.
         """
-        return self._changed(self._open.add(named_paths(paths), plan))
+        with self._turn:
+            return self._changed(self._open.add(named_paths(paths), plan))
 
     def remove(self, paths: Paths, plan: Plan | None = None) -> tuple[str, ...]:
         """Removes the documents of files and folders, named as in `documents`; returns their ids."""
-        return self._changed(self._open.remove(named_paths(paths), plan))
+        with self._turn:
+            return self._changed(self._open.remove(named_paths(paths), plan))
 
     def info(self) -> IndexInfo:
         """The documents and settings, with sizes."""
@@ -308,18 +352,35 @@ class Index:
 
     def reload(self) -> None:
         """Forgets what was read and loaded, for an index that another process may have changed."""
-        if isinstance(self._source, StoredSource):
-            self._source = StoredSource(self._source.name, self._source.only)
-        self._methods: dict[tuple, Method] = {}
-        self._views: dict[tuple, View] = {}
-        self._encoder = self._given
+        with self._turn:
+            if isinstance(self._source, StoredSource):
+                self._source = StoredSource(self._source.name, self._source.only)
+            self._methods: dict[tuple, Method] = {}
+            self._views: dict[tuple, View] = {}
+            self._encoder = self._given
+
+    def renewed(self) -> "Index":
+        """The documents in their current state, as another object; this one keeps its state.
+
+        Both share the encoder and the language models that are loaded.
+        """
+        with self._turn:
+            source = self._open
+            if isinstance(source, StoredSource):
+                source = StoredSource(source.name, source.only)
+            new = Index(source, self._retriever, self._given, self._show)
+            if (source.settings.model, source.settings.reads) == (self.settings.model, self.settings.reads):
+                new._encoder = self._encoder
+            new._generators, new._rerankers = self._generators, self._rerankers
+            return new
 
     def close(self) -> None:
         """Frees what was read and loaded; later calls are refused."""
-        self.reload()
-        self._generators.clear()
-        self._rerankers.clear()
-        self._source = None
+        with self._turn:
+            self.reload()
+            self._generators.clear()
+            self._rerankers.clear()
+            self._source = None
 
     def __enter__(self) -> "Index":
         return self
@@ -533,26 +594,32 @@ class Index:
             self._generators[llm] = LocalGenerator(llm)
         return self._generators[llm]
 
-    def _told(self, answer: Answer, spent: dict[str, float], search: SearchOptions, before: tuple[int, int]) -> Answer:
+    def _told(
+        self,
+        answer: Answer,
+        spent: dict[str, float],
+        search: SearchOptions,
+        before: tuple[int, int],
+        after: tuple[int, int],
+    ) -> Answer:
         """An answer with the costs of the steps before it; embedding counts as retrieval.
 
         Args:
             spent: seconds spent before the answer.
-            before: tokens and texts that the method had read before.
+            before, after: tokens and texts that the method had read before and after the search.
         """
         own = answer.cost.seconds
         seconds = {stage: spent.get(stage, 0.0) for stage in ("load", "read", "chunk")}
         seconds |= {**own, "retrieve": spent.get("embed", 0.0) + own.get("retrieve", 0.0)}
         seconds.setdefault("context", 0.0)
-        tokens, num_cut = self._method(search).spent()
         return replace(
             answer,
             cost=replace(
                 answer.cost,
                 seconds=_rounded(seconds),
-                embedder_tokens=tokens - before[0],
+                embedder_tokens=after[0] - before[0],
             ),
-            num_cut=num_cut - before[1],
+            num_cut=after[1] - before[1],
             retriever=self._name(search),
             notes=self._mode(search),
         )
