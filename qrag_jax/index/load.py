@@ -1,5 +1,6 @@
 """Loads an index as a corpus, to search it many times."""
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from jaxtyping import Float, Int
 
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.files.sqlite import Damaged, identity
-from qrag_jax.index.folder import CATALOGUE, index_folder
+from qrag_jax.index.folder import ABOUT, CATALOGUE, index_folder
 from qrag_jax.index.settings import IndexSettings, read_settings
-from qrag_jax.index.stores.sqlite.database import advice, reading_from
+from qrag_jax.index.stores.sqlite.database import advice, named, reading_from
 from qrag_jax.index.stores.sqlite.document_rows import Known, read_all
 from qrag_jax.index.stores.sqlite.entries import (
     text_key,
@@ -99,6 +100,24 @@ def stored_tokens(path: str | os.PathLike, dim: int, fingerprint: str) -> Stored
         return {keys[key]: np.frombuffer(codes, np.int8).reshape(-1, dim) for key, codes in found.items()}
 
     return find
+
+
+def state_of(path: str | os.PathLike) -> str:
+    """A hash of all that a search of an index reads: it changes with a document, a note or a setting.
+
+    Raises:
+        UsageError: there is no index.
+        InputError: the index is damaged.
+    """
+    folder = index_folder(path)
+    digest = hashlib.sha256((folder / ABOUT).read_bytes())
+    with reading_from(folder) as connection, named(folder / CATALOGUE):
+        has_notes = connection.execute("PRAGMA user_version").fetchone()[0] > 1
+        for query in ("SELECT sha256 FROM ledger ORDER BY id", "SELECT sha256 FROM noted")[: 1 + has_notes]:
+            for (row,) in connection.execute(query):
+                digest.update(row)
+            digest.update(b"|")
+    return digest.hexdigest()
 
 
 def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tuple[Corpus, IndexNotes]:
