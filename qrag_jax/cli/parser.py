@@ -26,6 +26,7 @@ Search your own files, ask questions about them, and train retrievers for long d
 SUMMARIES = {
     "find": "find the passages in your files that answer a question",
     "ask": "answer a question from your files, with citations",
+    "serve": "serve indexes over HTTP: a page, JSON, tools for agents",
     "index": "store your files in an index, to search them many times",
     "chunk": "cut files into chunks with exact offsets",
     "boundaries": "score methods that find section boundaries",

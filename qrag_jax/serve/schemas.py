@@ -109,7 +109,7 @@ class SearchBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     question: str = Field(min_length=1, max_length=MAX_QUESTION)
-    top_k: int = Field(5, ge=1, le=MAX_TOP_K)
+    top_k: int | None = Field(None, ge=1, le=MAX_TOP_K, description="most passages; 5, or for a run all its picks")
     index: Name | None = Field(None, description="name of the index to search; all if it is left out")
     retriever: Name | None = Field(None, description="hybrid, dense or bm25; that of the server if it is left out")
     only: list[Name] = Field([], max_length=MAX_PATTERNS, description="search only documents that match: letters/*")

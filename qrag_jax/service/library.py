@@ -25,6 +25,7 @@ from qrag_jax.types import Document, Hit, InputError, InputWarning, TextGenerato
 _LOOK_SECONDS = 0.5  # between two looks at an index
 _WAIT_SECONDS = 30.0  # longest wait for a writer to pause
 _WATCHED = (ABOUT, CATALOGUE, f"{CATALOGUE}-wal")
+_TOP_K = 5
 _WARM_UP = "ready"  # asked once, so that the first question waits for nothing
 
 
@@ -34,14 +35,14 @@ class Query:
 
     Attributes:
         question: the question.
-        top_k: most passages.
+        top_k: most passages; None is 5, or for a run as many as it picks.
         index: name of the index to search; None searches all.
         retriever: hybrid, dense or bm25; None is that of the library.
         only: patterns of documents, as in `SearchOptions`.
     """
 
     question: str
-    top_k: int = 5
+    top_k: int | None = None
     index: str | None = None
     retriever: str | None = None
     only: tuple[str, ...] = ()
@@ -171,12 +172,17 @@ class Library:
         """
         found = self.find(query)
         ranks = zip_longest(*([Located(name, hit) for hit in one.hits] for name, one in found.items()))
-        return [one for rank in ranks for one in rank if one is not None][: query.top_k]
+        most = query.top_k or max(len(one.hits) for one in found.values())
+        return [one for rank in ranks for one in rank if one is not None][:most]
 
     def find(self, query: Query) -> dict[str, Found]:
         """As `search`, by the name of each index, with costs and counts."""
-        options = self._options(query)
-        return {name: shelf.index.find(query.question, options) for name, shelf in self._chosen(query.index).items()}
+        options, found = self._options(query), {}
+        for name, shelf in self._chosen(query.index).items():
+            is_run = options.is_run or (options.retriever is None and shelf.index.settings.is_run)
+            most = options.top_k or (None if is_run else _TOP_K)
+            found[name] = shelf.index.find(query.question, replace(options, top_k=most))
+        return found
 
     def ask(self, query: Query, found: Callable[[Answer], None] | None = None) -> Answer:
         """Answers from one index; `top_k` is ignored.
@@ -189,12 +195,20 @@ class Library:
             UsageError: several indexes and none is named, or as `search`.
             InputError: as `search`.
         """
-        chosen = self._chosen(query.index)
-        if len(chosen) > 1:
-            raise UsageError(f"name one of {', '.join(chosen)} to answer from", field="index")
-        ((_, shelf),) = chosen.items()
+        shelf = self._shelves[self.index_of(query)]
         options = replace(self.asks, search=replace(self._options(query), top_k=None))
         return shelf.index.ask(query.question, llm=self.llm, options=options, found=found)
+
+    def index_of(self, query: Query) -> str:
+        """The name of the index that answers a question.
+
+        Raises:
+            UsageError: no such index, or several and none is named.
+        """
+        chosen = tuple(self._chosen(query.index))
+        if len(chosen) > 1:
+            raise UsageError(f"name one of {', '.join(chosen)} to answer from", field="index")
+        return chosen[0]
 
     def document(self, id: str, index: str | None = None) -> tuple[str, Document]:
         """A document by its id, and the name of its index; no file is read.
@@ -219,9 +233,8 @@ class Library:
         """The options of a question. A client chooses no run, since a run is a path on this machine."""
         if query.retriever is not None and query.retriever not in RETRIEVERS:
             raise UsageError(f"choose one of {', '.join(RETRIEVERS)}", field="retriever", value=query.retriever)
-        is_run = self.options.is_run and query.retriever is None
-        options = replace(self.options, top_k=None if is_run else query.top_k, only=query.only or self.options.only)
-        return options if query.retriever is None else replace(options, retriever=query.retriever)
+        options = self.options if query.retriever is None else replace(self.options, retriever=query.retriever)
+        return replace(options, top_k=query.top_k, only=query.only or options.only)
 
     def _follow(self) -> None:
         while not self._closed.wait(_LOOK_SECONDS):

@@ -1,0 +1,316 @@
+"""The HTTP server over a library of indexes: search, answers, documents, health and metrics.
+
+run(Library.open(["notes.index"]), ServeOptions(), listener)       # or make_app(...), for a server of your own
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi import Path as PathPart
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import Response, StreamingResponse
+
+from qrag_jax import __version__
+from qrag_jax.errors import InputError, UsageError
+from qrag_jax.search.answer import Answer
+from qrag_jax.serve.guard import App, Guard, Receive, Scope, Send
+from qrag_jax.serve.measured import Meters
+from qrag_jax.serve.schemas import (
+    AskAnswer,
+    AskBody,
+    CitationFound,
+    DocumentFound,
+    Given,
+    HitFound,
+    Name,
+    Refusal,
+    SearchAnswer,
+    SearchBody,
+)
+from qrag_jax.serve.work import Busy, WorkQueue
+from qrag_jax.service.library import Library
+
+_RETRY_SECONDS = 1
+_MAX_CONNECTIONS = 1_000
+_LAST_SECONDS = 3  # for running requests, after a signal
+_BEAT_SECONDS = 10.0  # between two signs of life while a model writes
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": text}
+    for status, text in {
+        400: "the request is no HTTP request, or its body is no JSON",
+        401: "no token, or a wrong one",
+        403: "the request comes from a page of another site",
+        404: "no such document",
+        408: "the body came too slowly",
+        413: "the body is too long",
+        421: "the server has another name",
+        422: "a field is wrong; the reason says what to do",
+        503: "too many requests wait; Retry-After says when to come back",
+    }.items()
+}
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How the server works.
+
+    Attributes:
+        host, token, names: as in `Guard`.
+        max_waiting: most searches that wait or run, and most answers.
+        seconds: longest time for a search; a language model has `answer_seconds`.
+        answer_seconds: longest time for an answer.
+        writers: answers that a language model writes at a time.
+    """
+
+    host: str = "127.0.0.1"
+    token: str = ""
+    names: tuple[str, ...] = ()
+    max_waiting: int = 64
+    seconds: float = 30.0
+    answer_seconds: float = 600.0
+    writers: int = 2
+
+
+class _Json(Response):
+    """JSON in ASCII: a lone surrogate in a text has no UTF-8, but an escape."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The content as bytes."""
+        if isinstance(content, BaseModel):
+            content = content.model_dump()
+        return json.dumps(content, ensure_ascii=True, allow_nan=False).encode()
+
+
+class Server:
+    """The routes, with their queues and meters.
+
+    Attributes:
+        failed: why the indexes cannot be searched; then no request is answered.
+        on_failure: called then.
+    """
+
+    def __init__(self, library: Library, options: ServeOptions) -> None:
+        self.library, self.options, self.ready = library, options, asyncio.Event()
+        # One search at a time keeps both cores busy; a second thread only makes each slower.
+        self.searches = WorkQueue(1, options.max_waiting, options.seconds)
+        self.answers = WorkQueue(options.writers, options.max_waiting, options.answer_seconds)
+        self.meters = Meters(library, self.searches, self.answers)
+        self.failed: InputError | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+
+    @asynccontextmanager
+    async def life(self, _: FastAPI) -> AsyncIterator[None]:
+        """Reads the indexes while the server already listens; requests wait for them in the queue."""
+        loading = asyncio.create_task(self._load())
+        yield
+        loading.cancel()
+        self.searches.close()
+        self.answers.close()
+        await asyncio.to_thread(self.library.close)
+
+    async def _load(self) -> None:
+        try:
+            await asyncio.to_thread(self.library.warm_up)
+        except InputError as error:
+            self.failed = error
+            self.on_failure()
+            return
+        self.ready.set()
+
+    async def search(self, body: SearchBody) -> Response:
+        """The passages that answer a question best, each with the sentence that answers."""
+        found = await self._search(lambda: self.library.search(body.query))
+        told = [f"{name}: {fault}" for name, fault in self.library.faults.items()]
+        return _Json(SearchAnswer(hits=[HitFound.of(one) for one in found], warnings=told))
+
+    async def _search(self, work: Callable[[], Any]) -> Any:
+        await self._until_ready()
+        return await self.searches.run(work)
+
+    async def _until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(self.options.seconds):
+                await self.ready.wait()
+        except TimeoutError as error:
+            raise Busy("the indexes are still being read; try again soon") from error
+
+    async def ask(self, body: AskBody) -> Response:
+        """Answers a question from an index, with citations.
+
+        A stream of server-sent events: `passages` as soon as they are found, then `answer` with its citations, or
+        `error`. Lines that begin with a colon are signs of life. `"stream": false` gives only the answer, as JSON.
+        """
+        await self._until_ready()
+        query = body.query
+        name = self.library.index_of(query)
+        if not body.stream:
+            answer = await self.answers.run(lambda: self.library.ask(query))
+            return _Json(AskAnswer.of(answer, name))
+        events: asyncio.Queue[tuple[str, BaseModel]] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def found(answer: Answer) -> None:
+            given = Given(passages=[CitationFound.of(one, name) for one in answer.given])
+            loop.call_soon_threadsafe(events.put_nowait, ("passages", given))
+
+        answering = asyncio.create_task(self.answers.run(lambda: self.library.ask(query, found)))
+        return StreamingResponse(self._events(answering, events, name), media_type="text/event-stream")
+
+    async def _events(
+        self, answering: asyncio.Task[Answer], events: asyncio.Queue[tuple[str, BaseModel]], name: str
+    ) -> AsyncIterator[str]:
+        while not answering.done():
+            coming = asyncio.create_task(events.get())
+            await asyncio.wait({coming, answering}, timeout=_BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                yield _event(*coming.result())
+                continue
+            coming.cancel()
+            if not answering.done():
+                yield ": the model reads and writes\n\n"
+        while not events.empty():
+            yield _event(*events.get_nowait())
+        try:
+            yield _event("answer", AskAnswer.of(answering.result(), name))
+        except (InputError, Busy) as error:
+            yield _event("error", _fault(str(error), getattr(error, "field", None)))
+
+    async def document(self, id: Annotated[str, PathPart(max_length=4_096)], index: Name | None = None) -> Response:
+        """A whole document by its id; `spans` of hits are characters of its text. Opens no file."""
+        name, document = await self._search(lambda: self.library.document(id, index))
+        return _Json(DocumentFound.of(document, name))
+
+    async def health(self) -> Response:
+        """`ready`, or `loading` with status 503; `stale` names indexes whose folder cannot be read now."""
+        status = "ready" if self.ready.is_set() else "loading"
+        stale = sorted(self.library.faults)
+        return _Json({"status": status, "stale": stale}, status_code=200 if status == "ready" else 503)
+
+    async def metrics(self) -> Response:
+        """Counts, seconds and sizes for Prometheus."""
+        return Response(self.meters.text(), media_type="text/plain; version=0.0.4")
+
+
+def make_app(library: Library, options: ServeOptions) -> App:
+    """The server as an ASGI app, with its guard.
+
+    Args:
+        library: not yet warmed up; the app does that, and closes it.
+        options: of the server.
+    """
+    return app_of(Server(library, options))
+
+
+def run(library: Library, options: ServeOptions, listener: socket.socket) -> None:
+    """Serves until a signal ends it.
+
+    Args:
+        library, options: as in `make_app`.
+        listener: a bound socket.
+
+    Raises:
+        InputError: the indexes cannot be searched.
+    """
+    routes = Server(library, options)
+    config = uvicorn.Config(
+        app_of(routes),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_graceful_shutdown=_LAST_SECONDS,
+    )
+    server = uvicorn.Server(config)
+
+    def end() -> None:
+        server.should_exit = True
+
+    routes.on_failure = end
+    server.run(sockets=[listener])
+    if routes.failed is not None:
+        raise routes.failed
+
+
+def app_of(server: Server) -> App:
+    """The routes of a server behind its guard."""
+    options = server.options
+    app = FastAPI(
+        title="qrag",
+        version=__version__,
+        summary="Finds passages of indexed documents that answer a question",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=server.life,
+        responses=_REFUSALS,
+    )
+    app.add_api_route("/v1/search", server.search, methods=["POST"], response_model=SearchAnswer)
+    events = {200: {"content": {"text/event-stream": {}, "application/json": {}}, "model": AskAnswer}}
+    app.add_api_route("/v1/ask", server.ask, methods=["POST"], responses=events)
+    app.add_api_route("/v1/documents/{id:path}", server.document, methods=["GET"], response_model=DocumentFound)
+    app.add_api_route("/healthz", server.health, methods=["GET"])
+    app.add_api_route("/metrics", server.metrics, methods=["GET"])
+    for kind, answer in _HANDLERS.items():
+        app.add_exception_handler(kind, answer)
+    app.middleware("http")(server.meters.measure)
+    return Guard(_as_json(app), options.host, options.token, options.names)
+
+
+def _as_json(app: App) -> App:
+    """Reads the body of a question as JSON whatever its declared type, because `curl -d` declares a form."""
+
+    async def called(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/v1/"):
+            others = [(name, value) for name, value in scope["headers"] if name.lower() != b"content-type"]
+            scope = {**scope, "headers": [*others, (b"content-type", b"application/json")]}
+        await app(scope, receive, send)
+
+    return called
+
+
+def _event(name: str, data: BaseModel) -> str:
+    return f"event: {name}\ndata: {json.dumps(data.model_dump(), ensure_ascii=True)}\n\n"
+
+
+def _fault(reason: str, field: str | None = None) -> Refusal:
+    return Refusal.model_validate({"error": {"reason": reason, "field": field}})
+
+
+async def _wrong_field(_: Request, error: RequestValidationError) -> Response:
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][1:])
+    is_json = first["type"] != "json_invalid"
+    return _Json(_fault(first["msg"], field if is_json else None), status_code=422 if is_json else 400)
+
+
+async def _refused(_: Request, error: InputError) -> Response:
+    is_missing = isinstance(error, UsageError) and error.field == "id"
+    return _Json(_fault(str(error), error.field), status_code=404 if is_missing else 422)
+
+
+async def _busy(_: Request, error: Busy) -> Response:
+    return _Json(_fault(str(error)), status_code=503, headers={"Retry-After": str(_RETRY_SECONDS)})
+
+
+async def _http(_: Request, error: HTTPException) -> Response:
+    return _Json(_fault(error.detail), status_code=error.status_code, headers=error.headers)
+
+
+_HANDLERS: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
+    RequestValidationError: _wrong_field,
+    InputError: _refused,
+    Busy: _busy,
+    HTTPException: _http,
+}

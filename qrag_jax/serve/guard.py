@@ -1,0 +1,163 @@
+"""Guards every route: checks the host, the origin, the token and the body, and adds headers that keep pages inert."""
+
+import asyncio
+import hmac
+import ipaddress
+import json
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import urlsplit
+
+Scope = dict[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+COOKIE = "qrag_token"
+OPEN_PATHS = frozenset({"/healthz", "/login", "/style.css"})  # answered without the token
+MAX_BODY = 64 * 1024  # bytes
+BODY_SECONDS = 10.0  # to send a body
+_EVERY_ADDRESS = {"0.0.0.0", "::"}
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Guard:
+    """An ASGI app that passes on only the requests that may come in, and adds headers to all answers.
+
+    A page of another site can make a browser send requests here. So the name in `Host` must be one of ours, which
+    stops names that an attacker lets point here, and `Origin`, where a browser sends it, must be this server.
+
+    Attributes:
+        app: answers the requests.
+        host: address that the server listens on.
+        token: that clients must send; empty asks for none.
+        names: further host names of this server, for example behind a proxy.
+    """
+
+    app: App
+    host: str = "127.0.0.1"
+    token: str = ""
+    names: tuple[str, ...] = ()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request, or refuses it."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        send = _with_headers(send)
+        refused, body = self._refusal(headers, scope), b""
+        if refused is None:
+            refused, body = await _read(receive)
+        if refused is not None:
+            await _refuse(send, *refused)
+            return
+        await self.app(scope, _replayed(body, receive), send)
+
+    def allows_host(self, given: str) -> bool:
+        """True if a `Host` header names this server: an address that it listens on, or a name of it."""
+        try:
+            name = (urlsplit(f"//{given}").hostname or "").lower()
+        except ValueError:
+            return False
+        if name in {"localhost", self.host.lower(), *(one.lower() for one in self.names)}:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return self.host in _EVERY_ADDRESS and name in {socket.gethostname().lower(), socket.getfqdn().lower()}
+        return address.is_loopback or self.host in _EVERY_ADDRESS  # no attacker can let an address point elsewhere
+
+    def _refusal(self, headers: Mapping[str, str], scope: Scope) -> tuple[int, str] | None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self.allows_host(host):
+            return 421, "this server has another name; if a proxy calls it by this one, allow it with --allowed_host"
+        if origin is not None and origin.lower() not in {f"{scheme}://{host.lower()}" for scheme in ("http", "https")}:
+            return 403, "the request comes from a page of another site"
+        if scope["path"] not in OPEN_PATHS and not self._knows_token(headers):
+            return 401, "send the token of the server as `Authorization: Bearer TOKEN`"
+        return None
+
+    def _knows_token(self, headers: Mapping[str, str]) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        return self.accepts(given.strip() if scheme.lower() == "bearer" else _cookie(headers.get("cookie", "")))
+
+    def accepts(self, token: str) -> bool:
+        """True if a token is that of the server."""
+        return not self.token or hmac.compare_digest(token.encode(), self.token.encode())
+
+
+async def _read(receive: Receive) -> tuple[tuple[int, str] | None, bytes]:
+    """The refusal of a body, or None, and the body."""
+    parts: list[bytes] = []
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return (400, "the connection was closed within the body"), b""
+                parts.append(message.get("body", b""))
+                if sum(map(len, parts)) > MAX_BODY:
+                    return (413, f"the body is longer than {MAX_BODY:,} bytes; send a shorter question"), b""
+                more = message.get("more_body", False)
+    except TimeoutError:
+        return (408, f"the body did not arrive within {BODY_SECONDS:g} seconds"), b""
+    return None, b"".join(parts)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Gives the body that was read, then what still comes."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replay
+
+
+def _with_headers(send: Send) -> Send:
+    """Adds the headers of all answers; the browser keeps nothing of them."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            message = {**message, "headers": [*message.get("headers", ()), *ours]}
+        await send(message)
+
+    return sent
+
+
+async def _refuse(send: Send, status: int, reason: str) -> None:
+    body = json.dumps({"error": {"reason": reason, "field": None}}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if status in (408, 413):  # the rest of the body is not read
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _cookie(header: str) -> str:
+    try:
+        found = SimpleCookie(header).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
