@@ -91,7 +91,7 @@ Serve indexes over HTTP: a page for people, JSON for programs, tools for agents 
 The server keeps the indexes in memory and follows their folders: after `qrag index add` or build it searches the new
 state, without a restart. It answers only this machine unless you give --host with a --token.
 
-  POST /v1/search        {"question": ..., "top_k": ...} -> {"hits": [...]}: passages, each with the sentence that answers
+  POST /v1/search        {"question": ..., "top_k": ...} -> {"hits": [...]}: passages, each with its best sentence
   POST /v1/ask           {"question": ...} -> events: passages, then the answer with citations
   GET  /v1/documents/ID  the text of a document
   GET  /healthz  /metrics  /openapi.json
