@@ -12,6 +12,7 @@ only the words of the question are looked up, so thousands of contexts a second 
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -87,14 +88,13 @@ class Bm25Index:
             float64 shares in [0, 1]; 0 if the question has no word.
         """
         shares, most = np.zeros(self.num_texts), 0.0
-        damping = _damping(self._lengths)
         for word, weight in self._asked(question).items():
             is_whole = is_identifier(word)
             rarity = weight * _rarity(self.num_texts, self._num_with(word)) * (_IDENTIFIER_WEIGHT if is_whole else 1)
             most += rarity
             if word in self._vocabulary:
-                counts = self._counts_of(self._vocabulary[word], None)
-                shares += rarity * (counts > 0 if is_whole else counts / (counts + damping))
+                texts, counts = self._postings(self._vocabulary[word])
+                shares[texts] += rarity * (1.0 if is_whole else counts / (counts + self._all_damping[texts]))
         return shares / most if most else shares
 
     def words_of(self, text: str, most: int) -> set[str]:
@@ -138,10 +138,19 @@ class Bm25Index:
 
     def _counts_of(self, word: int, among: Int[np.ndarray, " M"] | None) -> Int[np.ndarray, " M"]:
         """The number of occurrences of the word in each text of the context."""
-        postings = slice(self._bounds[word], self._bounds[word + 1])
+        texts, found = self._postings(word)
         counts = np.zeros(self.num_texts, np.int64)
-        counts[self._texts[postings]] = self._counts[postings]
+        counts[texts] = found
         return counts if among is None else counts[among]
+
+    def _postings(self, word: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+        """The texts that contain a word, and how often each does."""
+        postings = slice(self._bounds[word], self._bounds[word + 1])
+        return self._texts[postings], self._counts[postings]
+
+    @cached_property
+    def _all_damping(self) -> Float[np.ndarray, " N"]:
+        return _damping(self._lengths)
 
 
 def _damping(lengths: Int[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:

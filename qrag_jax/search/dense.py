@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-_BLOCK_ELEMENTS = 4_000_000  # most elements of scores and of copied vectors in memory at a time: 32 MB each
+_BLOCK_ELEMENTS = 4_000_000  # most elements of scores in memory at a time: 32 MB
+_CACHED_ELEMENTS = 150_000  # of copied vectors at a time: 1.2 MB, which stay in a cache of the processor
 _DIGITS = 9
+_SMALLEST = 10.0**-_DIGITS  # scores that are rounded to as many digits
 Ranking = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]
 # (questions [q, dim], k) -> for each question the positions of its `k` nearest vectors and their cosines, best first.
 FindNearest = Callable[[Float[np.ndarray, "q dim"], int], list[Ranking]]
@@ -27,6 +29,7 @@ def search_vectors(
 
         score(q, c) = q . c    of unit vectors, summed in float64 and rounded to 9 digits
 
+    Products in float32, which take a quarter of the time, leave out the chunks that cannot be among the nearest.
     Scores are computed for blocks of questions, so memory does not grow with questions x chunks.
 
     Args:
@@ -42,10 +45,50 @@ def search_vectors(
     found: list[Ranking] = []
     step = max(1, _BLOCK_ELEMENTS // len(vectors))
     for start in range(0, len(questions), step):
-        for scores in cosine_scores(questions[start : start + step], vectors):
-            best = top_in_order(scores, k)
-            found.append((best, scores[best]))
+        some = questions[start : start + step]
+        if k >= len(vectors):
+            found += [_best(scores, k) for scores in cosine_scores(some, vectors)]
+        else:
+            found += [_nearest(*pair, vectors, k) for pair in zip(some, rough_cosines(some, vectors), strict=True)]
     return found
+
+
+def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:
+    best = top_in_order(scores, k)
+    return best, scores[best]
+
+
+def _nearest(
+    question: Float[np.ndarray, " dim"], rough: Float[np.ndarray, " n"], vectors: Float[np.ndarray, "n dim"], k: int
+) -> Ranking:
+    near = may_be_best(rough, k, rough_error(vectors.shape[1]))
+    best, scores = _best(cosine_scores(question[None], vectors[near])[0], k)
+    return near[best], scores
+
+
+def rough_cosines(
+    questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"]
+) -> Float[np.ndarray, "q n"]:
+    """The scores of `search_vectors` in float32, each off by at most `rough_error`."""
+    return questions.astype(np.float32) @ vectors.astype(np.float32, copy=False).T
+
+
+def rough_error(dim: int) -> float:
+    """A bound of the error of a dot product of two vectors of length 1 in float32, summed in any order.
+
+        |fl(q . c) - q . c| <= gamma_dim |q| . |c| <= gamma_dim,    gamma_n = n u / (1 - n u),  u = 2^-24
+
+    (Higham 2002, section 3.1); u is doubled for lengths that are rounded to float32 themselves.
+    """
+    return 2 * dim * 2.0**-24 + _SMALLEST
+
+
+def may_be_best(rough: Float[np.ndarray, " n"], k: int, error: float) -> Int[np.ndarray, " _"]:
+    """Indices (int64) of all scores that may be among the `k` largest, if each is off by at most `error`."""
+    if k >= len(rough):
+        return np.arange(len(rough))
+    worst = np.partition(rough, len(rough) - k)[len(rough) - k]
+    return np.flatnonzero(rough >= worst - 2 * error)
 
 
 def top_in_order(
@@ -93,7 +136,10 @@ def cosine_scores(
     """The scores of `search_vectors` for all questions and chunks, all in memory."""
     scores = np.empty((len(questions), len(vectors)))
     left = questions.astype(np.float64)
-    step = max(1, _BLOCK_ELEMENTS // max(1, vectors.shape[1]))
+    step = max(1, _CACHED_ELEMENTS // max(1, vectors.shape[1]))
+    wide = np.empty((min(step, len(vectors)), vectors.shape[1]))
     for start in range(0, len(vectors), step):
-        scores[:, start : start + step] = left @ vectors[start : start + step].astype(np.float64).T
+        part = vectors[start : start + step]
+        np.copyto(wide[: len(part)], part)
+        scores[:, start : start + step] = left @ wide[: len(part)].T
     return rounded(scores)

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, are_unknown, embed_question
-from qrag_jax.search.dense import rounded
+from qrag_jax.search.dense import cosine_scores, may_be_best, rough_cosines, rough_error, rounded, top_in_order
 from qrag_jax.types import Embed, Note, UsageError
 
 _RANK_CONSTANT = 60.0
@@ -129,14 +129,64 @@ def rank_hybrid(
         UsageError: `top_k` is below 1, or the weight is out of range.
     """
     check_top_k(top_k)
+    by_words = words_weight(question, embed, weight)
+    if top_k is not None and by_words == weight and corpus.made_by.store == "memory":
+        asked, vectors = embed_question(corpus, embed, question), corpus.unit_vectors
+        best, found = first_fused(
+            rough_cosines(asked[None], vectors)[0],
+            corpus.words.shares(readable(question)),
+            corpus.unknown_leaves(embed),
+            lambda leaves: cosine_scores(asked[None], vectors[leaves])[0],
+            top_k,
+            weight,
+            rough_error(len(asked)),
+        )
+        return Ranked(corpus.leaves[best], found)
     near = rank_dense(question, corpus, embed)
     scores = np.zeros(len(corpus))
     scores[near.ids] = near.scores
     own = known_scores(scores[corpus.leaves], corpus, embed)
-    by_words = words_weight(question, embed, weight)
     found = fused_with_words(own, corpus.words, question, by_words)
     order = np.lexsort((-own if by_words != weight else np.zeros(len(own)), -found))
     return Ranked(corpus.leaves[order], found[order]).first(top_k)
+
+
+def first_fused(
+    rough: Float[np.ndarray, " leaves"],
+    shares: Float[np.ndarray, " leaves"],
+    unknown: Bool[np.ndarray, " leaves"],
+    exact: Callable[[Int[np.ndarray, " _"]], Float[np.ndarray, " _"]],
+    top_k: int,
+    weight: float,
+    error: float,
+    then: Callable[[Int[np.ndarray, " _"]], Float[np.ndarray, " _"]] | None = None,
+) -> tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]:
+    """The first `top_k` leaves by scores and words together, with exact scores for those that may be among them.
+
+    Args:
+        rough: scores of all leaves, each off by at most `error`.
+        shares: of the words (`Bm25Index.shares`).
+        unknown: leaves that get the lowest of all scores (`known_scores`).
+        exact: positions of leaves -> their scores.
+        top_k: most leaves.
+        weight: of the words, in [0, 1].
+        error: of a rough score.
+        then: positions of leaves -> values that order equal scores.
+
+    Returns:
+        Positions of the leaves, and their fused scores, the best first; ties in the order of the leaves.
+    """
+    if not 0 <= weight <= 1:
+        raise UsageError(f"weight {weight}: must be a share from 0 to 1")
+    lowest = None
+    if unknown.any():
+        lowest = exact(may_be_best(-rough, 1, error)).min()
+        rough = np.where(unknown, rough.min(), rough)
+    near = may_be_best((1 - weight) * rough + weight * shares, top_k, error)
+    scores = exact(near) if lowest is None else np.where(unknown[near], lowest, exact(near))
+    found = rounded((1 - weight) * scores + weight * shares[near])
+    best = top_in_order(found, top_k, None if then is None else then(near))
+    return near[best], found[best]
 
 
 def words_weight(question: str, embed: Embed, weight: float) -> float:

@@ -30,12 +30,13 @@ from qrag_jax.chunking.text.tables import searched_text
 from qrag_jax.names import NOTE_MODES, NoteMode, RetrieverName
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_question, embed_texts
-from qrag_jax.search.dense import cosine_scores, top_in_order
+from qrag_jax.search.dense import cosine_scores, rough_cosines, rough_error, top_in_order
 from qrag_jax.search.hybrid import (
     WORDS_WEIGHT,
     Ranked,
     Retrieve,
     check_top_k,
+    first_fused,
     fused_with_words,
     known_scores,
     rank_words,
@@ -296,6 +297,9 @@ def rank_noted(
     config = config or NoteSearch()
     corpus = noted.corpus
     asked = embed_question(corpus, embed, question)
+    if top_k is not None and config == NoteSearch("best_of", words_weight=config.words_weight) and noted.notes:
+        if words_weight(question, embed, config.words_weight) == config.words_weight:
+            return _first_best_of(question, asked, noted, embed, config.words_weight, top_k)
     own = _cosines(corpus.unit_vectors, asked)
     top = None if config.words_weight else top_k
     scores, telling = _mode_scores(question, asked, own, noted, embed, config, top)
@@ -309,6 +313,37 @@ def rank_noted(
     if config.mode == "walk":
         order = walk_order(order, noted.asking, noted.answering)
     return NotedRanked(corpus.leaves[order], scores[order], question, noted, telling, by_words).first(top_k)
+
+
+def _first_best_of(
+    question: str, asked: Float[np.ndarray, " dim"], noted: NotedCorpus, embed: Embed, weight: float, top_k: int
+) -> NotedRanked:
+    """As `rank_noted` in capped `best_of`, with exact scores only for leaves that may be among the first `top_k`."""
+    corpus, vectors, asking, answering = noted.corpus, noted.corpus.unit_vectors, noted.asking, noted.answering
+    rough, rough_notes = (rough_cosines(asked[None], some)[0] for some in (vectors, noted.vectors))
+    moving: list[np.ndarray] = []
+
+    def exact(leaves: Int[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
+        notes = np.flatnonzero(np.isin(answering, leaves))
+        own = np.zeros(len(vectors))
+        needed = np.union1d(leaves, asking[notes])
+        own[needed] = _cosines(vectors[needed], asked)
+        scores = np.minimum(_cosines(noted.vectors[notes], asked), own[asking[notes]])
+        lifting = np.flatnonzero(scores > own[answering[notes]])
+        moving.append(notes[lifting[np.argsort(-scores[lifting], kind="stable")]])
+        return best_of_scores(own, scores, answering[notes])[leaves]
+
+    best, found = first_fused(
+        best_of_scores(rough, rough_notes, answering, asking),
+        noted.words.shares(readable(question)) if weight else np.zeros(len(vectors)),
+        corpus.unknown_leaves(embed) if weight else np.zeros(len(vectors), bool),
+        exact,
+        top_k,
+        weight,
+        rough_error(len(asked)),
+        then=lambda leaves: _cosines(vectors[leaves], asked),
+    )
+    return NotedRanked(corpus.leaves[best], found, question, noted, moving[-1], bool(weight))
 
 
 def rank_noted_words(question: str, noted: NotedCorpus, top_k: int | None = None) -> NotedRanked:

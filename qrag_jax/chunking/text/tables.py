@@ -18,6 +18,7 @@ from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.spans import cut_text, strip_span
 from qrag_jax.types import Span
 
+_LONG = 200_000  # characters of a text; few longer ones are kept in memory
 _MOST = 1_000  # characters of a context; all chunks of a table repeat it
 _MOST_CAPTION = 200  # characters of a paragraph that counts as a caption of the table below it
 _DELIMITER = re.compile(r"(?:\A|[\r\n])[ \t>]*[|:-][|: \t-]*(?=[\r\n]|\Z)")
@@ -49,9 +50,12 @@ class Table:
         return told if len(told) <= _MOST else f"{told[:_MOST].rpartition('|')[0] or told[:_MOST]}| ..."
 
 
-@lru_cache(maxsize=2)
 def find_tables(text: str) -> tuple[Table, ...]:
-    """The tables of a text that have a row besides the head, in order."""
+    """The tables of a text that have a row besides the head, in order; kept for the texts that were read last."""
+    return (_of_long_text if len(text) > _LONG else _of_short_text)(text)
+
+
+def _read_tables(text: str) -> tuple[Table, ...]:
     if "|" not in text or not _DELIMITER.search(text):
         return ()
     starts = line_starts(text)
@@ -79,6 +83,9 @@ def find_tables(text: str) -> tuple[Table, ...]:
             if token.level or line < last:  # neither what is in a list nor a table is a title of what follows
                 above, top = "", last
     return tuple(tables)
+
+
+_of_short_text, _of_long_text = lru_cache(maxsize=256)(_read_tables), lru_cache(maxsize=2)(_read_tables)
 
 
 def _is_head(line: str, following: str) -> bool:
