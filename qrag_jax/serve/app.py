@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -24,6 +24,7 @@ from qrag_jax.errors import InputError, UsageError
 from qrag_jax.search.answer import Answer
 from qrag_jax.serve.guard import App, Guard, Receive, Scope, Send
 from qrag_jax.serve.measured import Meters
+from qrag_jax.serve.people import People
 from qrag_jax.serve.schemas import (
     AskAnswer,
     AskBody,
@@ -39,6 +40,7 @@ from qrag_jax.serve.schemas import (
 from qrag_jax.serve.work import Busy, WorkQueue
 from qrag_jax.service.library import Library
 
+Result = TypeVar("Result")
 _RETRY_SECONDS = 1
 _MAX_CONNECTIONS = 1_000
 _LAST_SECONDS = 3  # for running requests, after a signal
@@ -130,13 +132,19 @@ class Server:
 
     async def search(self, body: SearchBody) -> Response:
         """The passages that answer a question best, each with the sentence that answers."""
-        found = await self._search(lambda: self.library.search(body.query))
+        found = await self.find(lambda: self.library.search(body.query))
         told = [f"{name}: {fault}" for name, fault in self.library.faults.items()]
         return _Json(SearchAnswer(hits=[HitFound.of(one) for one in found], warnings=told))
 
-    async def _search(self, work: Callable[[], Any]) -> Any:
+    async def find(self, work: Callable[[], Result]) -> Result:
+        """Runs work in the queue of searches, when the indexes are read."""
         await self._until_ready()
         return await self.searches.run(work)
+
+    async def write(self, work: Callable[[], Result]) -> Result:
+        """Runs work in the queue of answers, when the indexes are read."""
+        await self._until_ready()
+        return await self.answers.run(work)
 
     async def _until_ready(self) -> None:
         try:
@@ -151,11 +159,10 @@ class Server:
         A stream of server-sent events: `passages` as soon as they are found, then `answer` with its citations, or
         `error`. Lines that begin with a colon are signs of life. `"stream": false` gives only the answer, as JSON.
         """
-        await self._until_ready()
         query = body.query
         name = self.library.index_of(query)
         if not body.stream:
-            answer = await self.answers.run(lambda: self.library.ask(query))
+            answer = await self.write(lambda: self.library.ask(query))
             return _Json(AskAnswer.of(answer, name))
         events: asyncio.Queue[tuple[str, BaseModel]] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -164,7 +171,7 @@ class Server:
             given = Given(passages=[CitationFound.of(one, name) for one in answer.given])
             loop.call_soon_threadsafe(events.put_nowait, ("passages", given))
 
-        answering = asyncio.create_task(self.answers.run(lambda: self.library.ask(query, found)))
+        answering = asyncio.create_task(self.write(lambda: self.library.ask(query, found)))
         return StreamingResponse(self._events(answering, events, name), media_type="text/event-stream")
 
     async def _events(
@@ -188,7 +195,7 @@ class Server:
 
     async def document(self, id: Annotated[str, PathPart(max_length=4_096)], index: Name | None = None) -> Response:
         """A whole document by its id; `spans` of hits are characters of its text. Opens no file."""
-        name, document = await self._search(lambda: self.library.document(id, index))
+        name, document = await self.find(lambda: self.library.document(id, index))
         return _Json(DocumentFound.of(document, name))
 
     async def health(self) -> Response:
@@ -262,6 +269,7 @@ def app_of(server: Server) -> App:
     app.add_api_route("/v1/documents/{id:path}", server.document, methods=["GET"], response_model=DocumentFound)
     app.add_api_route("/healthz", server.health, methods=["GET"])
     app.add_api_route("/metrics", server.metrics, methods=["GET"])
+    People(server.library, options.token, server.find, server.write).add_to(app)
     for kind, answer in _HANDLERS.items():
         app.add_exception_handler(kind, answer)
     app.middleware("http")(server.meters.measure)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -18,6 +18,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "qrag_token"
+_PAGES = frozenset({"/", "/document"})
 OPEN_PATHS = frozenset({"/healthz", "/login", "/style.css"})  # answered without the token
 MAX_BODY = 64 * 1024  # bytes
 BODY_SECONDS = 10.0  # to send a body
@@ -66,7 +67,10 @@ class Guard:
         if refused is None:
             refused, body = await _read(receive)
         if refused is not None:
-            await _refuse(send, *refused)
+            if refused[0] == 401 and scope["path"] in _PAGES:
+                await _to_login(send, scope)
+            else:
+                await _refuse(send, *refused)
             return
         await self.app(scope, _replayed(body, receive), send)
 
@@ -96,11 +100,19 @@ class Guard:
 
     def _knows_token(self, headers: Mapping[str, str]) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        return self.accepts(given.strip() if scheme.lower() == "bearer" else _cookie(headers.get("cookie", "")))
+        if scheme.lower() == "bearer":
+            return not self.token or is_token(given.strip().encode("latin-1"), self.token)
+        return not self.token or is_token(_cookie(headers.get("cookie", "")).encode("latin-1"), cookie_of(self.token))
 
-    def accepts(self, token: str) -> bool:
-        """True if a token is that of the server."""
-        return not self.token or hmac.compare_digest(token.encode(), self.token.encode())
+
+def is_token(given: bytes, token: str) -> bool:
+    """True if both are equal; takes as long if they are not."""
+    return hmac.compare_digest(given, token.encode())
+
+
+def cookie_of(token: str) -> str:
+    """The cookie of a person who has entered the token; it does not contain the token."""
+    return hmac.new(token.encode(), b"qrag page", "sha256").hexdigest()
 
 
 async def _read(receive: Receive) -> tuple[tuple[int, str] | None, bytes]:
@@ -142,6 +154,13 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sent
+
+
+async def _to_login(send: Send, scope: Scope) -> None:
+    wanted = scope["path"] + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
+    place = f"/login?{urlencode({'next': wanted})}"
+    await send({"type": "http.response.start", "status": 303, "headers": [(b"location", place.encode())]})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _refuse(send: Send, status: int, reason: str) -> None:
