@@ -25,6 +25,24 @@ EmbedTokens = Callable[[str], tuple[np.ndarray, np.ndarray]]
 CountTokens = Callable[[str], int]
 
 
+def span_in_text(spans: Sequence[Span], inner: Span) -> Span | None:
+    """The characters of the text of a chunk (`chunking/text/chunks.py:chunk_text`) that are `inner` in its document.
+
+    Args:
+        spans: of the chunk.
+        inner: half-open characters of the document.
+
+    Returns:
+        Half-open characters of the text of the chunk; None if none of the spans contains `inner`.
+    """
+    before = 0
+    for start, end in spans:
+        if start <= inner[0] and inner[1] <= end:
+            return before + inner[0] - start, before + inner[1] - start
+        before += end - start + 1
+    return None
+
+
 @runtime_checkable
 class Counts(Protocol):
     """The numbers of texts and tokens that an encoder has read so far."""
@@ -327,6 +345,23 @@ class NoteHit:
 
 
 @dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """A chunk that a run did not pick at a step, though its Q was among the highest there.
+
+    Attributes:
+        place: its place.
+        text: of the chunk.
+        score: its Q value at that step.
+        node: its number in the corpus that was searched.
+    """
+
+    place: Place
+    text: str
+    score: float
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A passage that a retriever found.
 
@@ -344,6 +379,8 @@ class Hit:
         left_out: what the reader of the document left out of its text: kind -> number.
         context: what the passage needs to be read, if it begins inside a table: the heading above the table and the
             names of its columns. It is not a part of `text`.
+        runners_up: for a run: the chunks of the highest Q at this step beside the pick, the best first.
+        stop_score: for a run: Q of STOP at this step; None if it could not stop here.
     """
 
     rank: int
@@ -358,6 +395,8 @@ class Hit:
     copies: tuple[Place, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
     context: str = ""
+    runners_up: tuple[RunnerUp, ...] = ()
+    stop_score: float | None = None
 
 
 @runtime_checkable
@@ -382,20 +421,38 @@ class Example:
 
 @dataclass(frozen=True)
 class Step:
-    """One pick of a retriever: index of the chunk in its context, its Q value, its position `rho`."""
+    """One pick of a retriever.
+
+    Attributes:
+        chunk: index of the chunk in its context.
+        q_value: its Q value.
+        position: its `rho`.
+        runners_up: (chunk, Q value) of the other chunks of the highest Q at this step, the best first.
+        stop_q_value: Q of STOP at this step; None if the retriever could not stop here.
+    """
 
     chunk: int
     q_value: float
     position: float
+    runners_up: tuple[tuple[int, float], ...] = ()
+    stop_q_value: float | None = None
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The picks for one question, in order of retrieval, and why the retriever stopped."""
+    """The picks for one question, in order of retrieval, and why the retriever stopped.
+
+    Attributes:
+        query_id: of the question.
+        steps: the picks.
+        stop_reason: `num_steps`, `threshold` or `learned_stop`.
+        prevented: the pick that would have been next; None if the retriever made all its picks.
+    """
 
     query_id: str
     steps: tuple[Step, ...]
     stop_reason: str
+    prevented: Step | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from qrag_jax.cli.parser import Verb
 if TYPE_CHECKING:
     from qrag_jax.data.questions.asked import Asked
     from qrag_jax.index.options import Found
-    from qrag_jax.types import Hit
+    from qrag_jax.types import Hit, RunnerUp
 
 _TOP_K = 5
 _FLAGS = f"""\
@@ -168,6 +168,8 @@ def _steps_to_json(asked: "Asked", found: "Found") -> dict[str, object]:
             "q_value": hit.score,
             "position": hit.position,
             **told_to_json(hit),
+            "runners_up": [_runner_up_to_json(one) for one in hit.runners_up],
+            **({} if hit.stop_score is None else {"stop_q_value": hit.stop_score}),
         }
         for hit in found.hits
     ]
@@ -180,6 +182,14 @@ def _steps_to_json(asked: "Asked", found: "Found") -> dict[str, object]:
         "steps": steps,
         "cost": {"seconds": seconds, "embedder_tokens": found.cost.embedder_tokens},
     }
+
+
+def _runner_up_to_json(one: "RunnerUp") -> dict[str, object]:
+    from qrag_jax.cli.output import place_to_json
+
+    place = one.place
+    where = place_to_json(place) | {"start": place.start, "end": place.end}
+    return where | {"text": one.text, "q_value": one.score}
 
 
 def _cut(found: "Found", *, by_run: bool) -> str:

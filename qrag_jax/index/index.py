@@ -205,9 +205,12 @@ class Index:
             planner = view.planner(options.levels)
             ranked, told = self._rank(question, options, method, view, planner, again)
         picks = ranked if isinstance(ranked, Picks) else None
+        prevented = None
+        if picks is not None and picks.prevented is not None:
+            (prevented,) = make_hits(question, view.corpus, picks.prevented, picks.prevented.steps)
         return Found(
             question,
-            make_hits(question, view.corpus, ranked, picks.positions if picks else ()),
+            make_hits(question, view.corpus, ranked, picks.steps if picks else ()),
             self._name(options),
             self._mode(options),
             len(view.corpus.leaves),
@@ -217,6 +220,7 @@ class Index:
             None if picks is None else picks.stop_reason,
             told.reranked,
             told.late,
+            prevented,
         )
 
     def check(self, question: str, options: SearchOptions | AskOptions | None = None) -> None:

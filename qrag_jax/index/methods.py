@@ -6,7 +6,7 @@ ranked = method.retrieve("Who has the key?", corpus, 5)         # as often as yo
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from qrag_jax.models.encoder.sources import load_tokenizer
 from qrag_jax.names import CHUNKERS, RetrieverName
 from qrag_jax.search.corpus import ChunkDocument, Corpus, build_corpus
 from qrag_jax.search.hybrid import Ranked, Retrieve, check_top_k, make_single_step
-from qrag_jax.types import AS_MADE, Arg, CountTokens, Document, Embed, Encoder, EncoderOptions, InputError
+from qrag_jax.types import AS_MADE, Arg, CountTokens, Document, Embed, Encoder, EncoderOptions, InputError, Step
 
 if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
@@ -45,12 +45,14 @@ class Picks(Ranked):
     """The picks of a run, in the order of picking.
 
     Attributes:
-        positions: `rho` of each pick.
+        steps: the picks; their chunks are numbers of leaves.
         stop_reason: as in `Trajectory`.
+        prevented: the one that would have been next, if a stop prevented it.
     """
 
-    positions: tuple[float, ...] = ()
+    steps: tuple[Step, ...] = ()
     stop_reason: str = ""
+    prevented: "Picks | None" = None
 
 
 @dataclass(frozen=True)
@@ -201,10 +203,10 @@ def multi_step_method(
         most = top_k if top_k is not None else num_steps if num_steps is not None else retriever.env.num_steps
         bank = bank_of(corpus)
         found = search_bank(bank, question, min(most, there), threshold=stop.threshold, learned_stop=stop.learned)
-        ids = corpus.leaves[[step.chunk for step in found.steps]]
-        asked[0] += num_tokens_asked(retriever, question, [corpus.texts[node] for node in ids.tolist()])
-        q_values = np.array([step.q_value for step in found.steps], np.float64)
-        return Picks(ids, q_values, tuple(step.position for step in found.steps), found.stop_reason)
+        picks = _picks(corpus, found.steps)
+        asked[0] += num_tokens_asked(retriever, question, [corpus.texts[node] for node in picks.ids.tolist()])
+        prevented = None if found.prevented is None else _picks(corpus, [found.prevented])
+        return replace(picks, stop_reason=found.stop_reason, prevented=prevented)
 
     def spent() -> tuple[int, int]:
         counts = retriever.chunk_encoder.counts
@@ -220,6 +222,11 @@ def multi_step_method(
         encoder=encoder,
         is_sentences=True,
     )
+
+
+def _picks(corpus: Corpus, steps: Sequence[Step]) -> Picks:
+    q_values = np.array([step.q_value for step in steps], np.float64)
+    return Picks(corpus.leaves[[step.chunk for step in steps]], q_values, tuple(steps))
 
 
 def _tagger_points(run: str | None, encoder: Callable[[], Encoder]) -> PredictPoints:

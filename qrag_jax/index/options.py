@@ -99,6 +99,7 @@ class Found:
         stop_reason: why a run stopped.
         reranked: the work of a reranker.
         late: the work of the comparison of token vectors.
+        prevented: the pick that a run would have made next, if it stopped before.
     """
 
     question: str
@@ -112,6 +113,7 @@ class Found:
     stop_reason: str | None = None
     reranked: Reranked | None = None
     late: Reranked | None = None
+    prevented: Hit | None = None
 
 
 def check_options(options: SearchOptions, source: StoredSource | MemorySource, asks: bool) -> None:

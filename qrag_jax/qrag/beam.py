@@ -215,7 +215,8 @@ class SearchFunctions(NamedTuple):
     """Jitted; a pool is (action vectors, rows of the chunks).
 
     Attributes:
-        play: (env, params, pool, question rows, contexts) -> greedy rollouts; `env` is static.
+        play: (env, number of best chunks to report, params, pool, question rows, contexts) -> greedy rollouts; the
+            first two are static.
         plan: (env, beam width, threshold, params, pool, question rows, contexts) -> beam search; the first two are
             static.
     """
@@ -227,12 +228,14 @@ class SearchFunctions(NamedTuple):
 def make_search_functions(network: Network) -> SearchFunctions:
     """The searches of a network; parameters and pools are arguments, not constants."""
 
-    def play(env: EnvConfig, params: PyTree, pool: PyTree, questions: PyTree, contexts: Contexts) -> Rollout:
+    def play(
+        env: EnvConfig, num_best: int, params: PyTree, pool: PyTree, questions: PyTree, contexts: Contexts
+    ) -> Rollout:
         vectors, rows = pool
         batch = _over_pool(rows, questions, contexts)
         key = jax.random.key(0)  # a greedy policy draws nothing
         policy = make_greedy(num_chunks=contexts.chunks.shape[1])
-        return rollout(network, params, batch, key, policy, env, action_vectors=vectors)
+        return rollout(network, params, batch, key, policy, env, action_vectors=vectors, num_best=num_best)
 
     def plan(
         env: EnvConfig,
@@ -247,7 +250,7 @@ def make_search_functions(network: Network) -> SearchFunctions:
         batch = _over_pool(rows, questions, contexts)
         return beam_search(network, params, batch, env, width, threshold, action_vectors=vectors)
 
-    return SearchFunctions(jax.jit(play, static_argnums=0), jax.jit(plan, static_argnums=(0, 1)))
+    return SearchFunctions(jax.jit(play, static_argnums=(0, 1)), jax.jit(plan, static_argnums=(0, 1)))
 
 
 def _over_pool(rows: PyTree, questions: PyTree, contexts: Contexts) -> Batch:

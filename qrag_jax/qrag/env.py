@@ -139,6 +139,8 @@ class Rollout:
     alive: jax.Array  # float32 [batch, T], 1 up to the step that ends the episode, 0 after it
     continues: jax.Array  # float32 [batch, T], 0 where the step ends the episode
     next_values: jax.Array  # float32 [batch, T], value of the state after the step, from the critic; 0 without one
+    best: jax.Array | None = None  # int32 [batch, T, n], slots of the untaken chunks of the highest Q, if asked for
+    best_q_values: jax.Array | None = None  # float32 [batch, T, n], their Q, summed over heads; -inf of taken chunks
 
 
 # (keys [batch], q [batch, chunks], allowed [batch, chunks]) -> (actions int32 [batch], log probabilities [batch])
@@ -303,6 +305,7 @@ def rollout(
     critic: PyTree | None = None,
     value: Value | None = None,
     action_vectors: Float[Array, "rows dim"] | None = None,
+    num_best: int = 0,
 ) -> Rollout:
     """Plays one episode in every environment.
 
@@ -320,13 +323,14 @@ def rollout(
         value: computes a state's value from the critic's Q values.
         action_vectors: `network.actions` of the table, if already computed (an index); else it is computed here,
         once.
+        num_best: chunks to report in `Rollout.best`.
     """
     keys = jax.vmap(lambda env: jax.random.fold_in(key, env))(batch.env)
     size = batch.chunks.shape[0]
     rows = (network.actions(params, batch.table) if action_vectors is None else action_vectors)[batch.chunks]
     critic_rows = None if critic is None else network.actions(critic, batch.table)[batch.chunks]
     taken = jnp.zeros((size, 0), jnp.int32)
-    steps, values = [], []
+    steps, values, best = [], [], []
     num_chunks = batch.chunks.shape[1]
     for t in range(config.num_steps):
         allowed = allowed_actions(batch.valid, taken, config)
@@ -334,6 +338,9 @@ def rollout(
         q = q_values(network, params, rows, batch, taken, rotation, config)
         step_keys = jax.vmap(lambda k, t=t: jax.random.fold_in(k, t))(keys)
         action, log_prob = policy(step_keys, jax.lax.stop_gradient(q).sum(1), allowed)
+        if num_best:
+            of_chunks = jnp.where(allowed, q.sum(1), -jnp.inf)[:, :num_chunks]
+            best.append(jax.lax.top_k(of_chunks, min(num_best, num_chunks)))
         if critic_rows is not None and value is not None and t > 0:
             values.append(value(q_values(network, critic, critic_rows, batch, taken, rotation, config), allowed))
         chosen_q = jnp.take_along_axis(q, action[:, None, None], axis=2)[..., 0]
@@ -353,7 +360,21 @@ def rollout(
     )
     alive = jnp.cumprod(jnp.concatenate([jnp.ones((size, 1)), continues[:, :-1]], axis=1), axis=1)
     next_values = jax.lax.stop_gradient(jnp.stack(values, axis=1))
-    return Rollout(actions, positions, chosen, stop_q, log_probs, rewards * alive, stops, alive, continues, next_values)
+    best_q, best_slots = (jnp.stack(column, axis=1) for column in zip(*best, strict=True)) if best else (None, None)
+    return Rollout(
+        actions,
+        positions,
+        chosen,
+        stop_q,
+        log_probs,
+        rewards * alive,
+        stops,
+        alive,
+        continues,
+        next_values,
+        best_slots,
+        best_q,
+    )
 
 
 def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Rollout, config: EnvConfig) -> Array:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 
 import jax
 import numpy as np
@@ -18,6 +19,7 @@ from qrag_jax.search.corpus import Corpus, check_fingerprint
 from qrag_jax.types import InputError, Step, Trajectory, UsageError
 
 _FEWEST_SLOTS = 8
+_NUM_RUNNERS_UP = 5
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,9 @@ class ActionBank:
         num_texts_cut: chunks that were longer than the window; only their beginning is read.
         read_questions: questions (texts, or vectors [n, dim]) -> inputs of the state tower; a longer question is cut
             to its window (`num_questions_cut`).
-        play: (question rows, contexts over the chunks, T) -> greedy rollouts, which take chunks to the end and report
-            the Q of STOP at each step. Compiled once per retriever for every shape of bank, contexts and T.
+        play: (question rows, contexts over the chunks, T, n = 0) -> greedy rollouts, which take chunks to the end and
+            report the Q of STOP and the n best chunks at each step. Compiled once per retriever for every shape of
+            bank, contexts, T and n.
         plan: (question rows, contexts, T, beam width, threshold) -> beam search, compiled as `play`.
         texts: of the chunks, if the retriever compares them (`env.links`): its contexts then need the output of
             `linker`.
@@ -43,7 +46,7 @@ class ActionBank:
     num_slots: int
     num_texts_cut: int
     read_questions: Callable[[Texts], PyTree]
-    play: Callable[[PyTree, Contexts, int], Rollout]
+    play: Callable[..., Rollout]
     plan: Callable[[PyTree, Contexts, int, int, float], Plan]
     texts: Texts | None = None
 
@@ -124,9 +127,9 @@ def _bank(
     slots, pool = len(pool[0]), jax.device_put(pool)
     functions = retriever.search_functions
 
-    def run(questions: PyTree, contexts: Contexts, num_steps: int) -> Rollout:
+    def run(questions: PyTree, contexts: Contexts, num_steps: int, num_best: int = 0) -> Rollout:
         env = replace(retriever.env, num_steps=num_steps)
-        return functions.play(env, retriever.params, pool, questions, contexts)
+        return functions.play(env, num_best, retriever.params, pool, questions, contexts)
 
     def run_plan(questions: PyTree, contexts: Contexts, num_steps: int, width: int, threshold: float) -> Plan:
         env = replace(retriever.env, num_steps=num_steps)
@@ -154,8 +157,8 @@ def search_bank(
         learned_stop: stop when Q of STOP exceeds that of every chunk.
 
     Returns:
-        T steps, or those before a stop: index of the chunk, its Q value (summed over heads) and its
-        position; and the reason of the stop, `num_steps`, `threshold` or `learned_stop`.
+        T steps, or those before a stop: index of the chunk, its Q value (summed over heads), its position, and the
+        5 next best chunks; and the reason of the stop, `num_steps`, `threshold` or `learned_stop`.
 
     Raises:
         InputError: fewer chunks than steps, or a question that is empty or longer than its window.
@@ -176,16 +179,28 @@ def search_bank(
     slots = np.arange(bank.num_slots, dtype=np.int32)[None]
     everything = np.where(slots < bank.num_chunks, slots, -1)
     contexts = Contexts(np.zeros(1, np.int32), everything, np.zeros(everything.shape, bool))
-    played = bank.play(questions, bank.linker(asked)(contexts), steps)
-    columns = (np.asarray(x)[0].tolist() for x in (played.actions, played.q_values.sum(-1), played.positions))
-    picks = [Step(*values) for values in zip(*columns, strict=True)]
-    stop_values = np.asarray(played.stop_q_values.sum(-1))[0]
+    picks = _steps(bank.play(questions, bank.linker(asked)(contexts), steps, 1 + _NUM_RUNNERS_UP))
     for t, pick in enumerate(picks[1:], start=1):
-        if learned_stop and stop_values[t] > pick.q_value:
-            return Trajectory(query_id, tuple(picks[:t]), "learned_stop")
+        if learned_stop and pick.stop_q_value is not None and pick.stop_q_value > pick.q_value:
+            return Trajectory(query_id, picks[:t], "learned_stop", pick)
         if threshold is not None and min(picks[0].q_value, pick.q_value) < threshold:
-            return Trajectory(query_id, tuple(picks[:t]), "threshold")
-    return Trajectory(query_id, tuple(picks), "num_steps")
+            return Trajectory(query_id, picks[:t], "threshold", pick)
+    return Trajectory(query_id, picks, "num_steps")
+
+
+def _steps(played: Rollout) -> tuple[Step, ...]:
+    """The steps of the first question of a rollout."""
+    assert played.best is not None and played.best_q_values is not None
+    columns = (played.actions, played.q_values.sum(-1), played.positions, played.best, played.best_q_values)
+    rows = zip(*(np.asarray(x)[0].tolist() for x in (*columns, played.stop_q_values.sum(-1))), strict=True)
+    return tuple(
+        Step(
+            *(action, q_value, position),
+            tuple((chunk, q) for chunk, q in zip(best, best_q, strict=True) if chunk != action and isfinite(q)),
+            stop_q if isfinite(stop_q) else None,
+        )
+        for action, q_value, position, best, best_q, stop_q in rows
+    )
 
 
 def check_questions(retriever: QRagRetriever, questions: Texts) -> None:

@@ -179,15 +179,26 @@ def render(answer: str, cited: Cited, name: Callable[[Citation], str] = lambda c
     Brackets that do not cite stay unchanged.
     """
     names = {citation.number: f"[{citation.number} {name(citation)}]" for citation in cited.citations}
-    listed = names.keys() | set(cited.unknown)
-    parts, done = [], 0
+
+    def shown(part: str | tuple[int, ...]) -> str:
+        if isinstance(part, str):
+            return part
+        return "".join(names.get(number, f"[{number}: no such passage]") for number in part)
+
+    return "".join(map(shown, split_answer(answer, cited)))
+
+
+def split_answer(answer: str, cited: Cited) -> Iterator[str | tuple[int, ...]]:
+    """The parts of an answer in order: its text, and the numbers of each bracket that cites, made-up ones included."""
+    listed = {citation.number for citation in cited.citations} | set(cited.unknown)
+    done = 0
     for match, numbers in _mentions(answer):
         if not listed.issuperset(numbers):
             continue  # text, not a citation
-        parts.append(answer[done : match.start()])
-        parts += [names.get(number, f"[{number}: no such passage]") for number in dict.fromkeys(numbers)]
+        yield answer[done : match.start()]
+        yield tuple(dict.fromkeys(numbers))
         done = match.end()
-    return "".join([*parts, answer[done:]])
+    yield answer[done:]
 
 
 def _mentions(answer: str) -> Iterator[tuple[re.Match[str], list[int]]]:

@@ -1,4 +1,5 @@
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -232,15 +233,21 @@ def test_json_names_the_file_as_it_is_called(run, tmp_path, monkeypatch, capsys)
 
 
 def test_json_of_a_markdown_file(run, tmp_path, monkeypatch, capsys):
-    """Fields as they always were; a fence is one chunk, and a place counts the lines of the file."""
+    """A fence is one chunk, and a place counts the lines of the file. Each step has all the chunks that it left."""
     monkeypatch.chdir(tmp_path)
     text = "# Notes\r\n\r\n> It rained\r\n> all day.\r\n\r\n```\r\nx = 1\r\ny = 2\r\n```\r\n"
     (tmp_path / "a.md").write_bytes(text.encode())
     assert main(["find", run.folder, "a.md", QUESTION, "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert {tuple(step) for step in steps} == {
-        ("step", "file", "line", "start", "end", "text", "q_value", "position", "sentence", "copies", "left_out"),
-    }
+        (*("step", "file", "line", "start", "end", "text", "q_value", "position"),
+         *("sentence", "copies", "left_out", "runners_up")),
+    }  # fmt: skip
+    for step, following in pairwise(steps):
+        assert {"file", "line", "start", "end", "text", "q_value"} == set(step["runners_up"][0])
+        assert following["text"] in [one["text"] for one in step["runners_up"]]
+        values = [one["q_value"] for one in step["runners_up"]]
+        assert step["q_value"] >= values[0] and values == sorted(values, reverse=True)
     found = sorted((step["line"], step["text"], text[step["start"] : step["end"]]) for step in steps)
     assert found == [
         (line, piece, piece) for line, piece in ((1, "Notes"), (3, "It rained\r\n> all day."), (7, "x = 1\r\ny = 2"))

@@ -73,7 +73,7 @@ def by_hand(retriever, question, texts, num_steps):
         q = rotate(actions, positions) @ state
         q[taken] = -np.inf
         best = int(q.argmax())
-        steps.append((best, q[best], positions[best]))
+        steps.append((best, q[best], positions[best], q.copy()))
         taken.append(best)
     return steps
 
@@ -81,11 +81,33 @@ def by_hand(retriever, question, texts, num_steps):
 def test_picks_q_values_and_positions_are_those_of_a_plain_loop(retriever, index):
     expected = by_hand(retriever, "where is the milk", TEXTS, 3)
     found = search_bank(index, "where is the milk", query_id="q1")
-    assert [step.chunk for step in found.steps] == [chunk for chunk, _, _ in expected]
+    assert [step.chunk for step in found.steps] == [chunk for chunk, *_ in expected]
     values = [(step.q_value, step.position) for step in found.steps]
-    np.testing.assert_allclose(values, [rest for _, *rest in expected], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(values, [rest for _, *rest, _ in expected], rtol=1e-4, atol=1e-5)
+    for step, (picked, *_, q) in zip(found.steps, expected, strict=True):
+        order = [chunk for chunk in np.argsort(-q).tolist() if chunk != picked and np.isfinite(q[chunk])]
+        assert [chunk for chunk, _ in step.runners_up] == order  # all that are left: there are 6 chunks
+        np.testing.assert_allclose([value for _, value in step.runners_up], q[order], rtol=1e-4, atol=1e-5)
+        assert step.stop_q_value is None
     assert (found.query_id, found.stop_reason) == ("q1", "num_steps")
     assert len({step.chunk for step in found.steps}) == 3
+
+
+def test_runners_up_are_the_best_chunks_that_are_left():
+    """Of 20 chunks 5; Q of linear towers without rotation is a product of vectors, and STOP has none at first."""
+    index, _ = vector_index(stop=True)
+    index = make_action_bank(
+        replace(index.retriever, env=replace(index.retriever.env, positions="none")),
+        np.asarray(np.eye(20, 6), np.float32),
+    )
+    question = np.linspace(-1.0, 1.0, 6, dtype=np.float32)
+    first, second = search_bank(index, question, 2).steps
+    everything = index.play(index.read_questions(question[None]), contexts_of(list(range(20))), 1, 20)
+    q = dict(zip(np.asarray(everything.best)[0, 0].tolist(), np.asarray(everything.best_q_values)[0, 0], strict=True))
+    order = sorted(q, key=lambda chunk: (-q[chunk], chunk))
+    assert [first.chunk, *(chunk for chunk, _ in first.runners_up)] == order[:6]
+    assert first.stop_q_value is None and np.isfinite(second.stop_q_value)
+    assert len(second.runners_up) == 5 and first.chunk not in dict(second.runners_up)
 
 
 def test_one_shot_form_and_fewer_steps(retriever, index):
@@ -367,6 +389,7 @@ def test_a_threshold_ends_a_search_before_the_first_pick_below_it(index):
         kept = int(kept_by_threshold(np.array([values]), threshold)[0])
         found = search_bank(index, "where is the milk", 3, threshold=threshold)
         assert found.steps == whole.steps[:kept]
+        assert found.prevented == (None if kept == 3 else whole.steps[kept])
         assert found.stop_reason == ("num_steps" if kept == 3 else "threshold")
 
 
