@@ -118,7 +118,7 @@ class Library:
             if name in made._shelves:
                 reason = f"two indexes are called {name}; rename the folder of one of them"
                 raise UsageError(reason, field="paths", value=path)
-            index = open_index(path)
+            index = open_index(path, retriever=made.options.retriever)
             folder = Path(path) if is_stored(path) else None
             made._shelves[name] = _Shelf(index, folder)
         return made
