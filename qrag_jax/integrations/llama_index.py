@@ -6,7 +6,7 @@ QragRetriever("notes.index", similarity_top_k=3).retrieve("Who has the key?")
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.index.methods import DEFAULT_CHUNKING
@@ -80,8 +80,7 @@ class QragNodeParser(NodeParser):
 
     def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Any]) -> list[BaseNode]:
         made = super()._postprocess_parsed_nodes(nodes, parent_doc_map)
-        for node in made:  # it has looked for their texts, and found the first of equal ones
-            assert isinstance(node, TextNode)
+        for node in cast(list[TextNode], made):  # it has looked for their texts, and found the first of equal ones
             node.start_char_idx, node.end_char_idx = node.metadata["start_index"], node.metadata["end_index"]
         return made
 

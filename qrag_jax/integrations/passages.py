@@ -1,5 +1,6 @@
 """Opened indexes, passages and chunks, as all adapters give them to other libraries."""
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -65,16 +66,17 @@ def hit_metadata(hit: Hit) -> dict[str, Any]:
 
 
 def make_cut(chunking: ChunkConfig, encoder: str) -> Callable[[str, str], list[Piece]]:
-    """Makes a function (id of a document, its text) -> its chunks. A blank text has none.
+    """Makes a function (id of a document, its text) -> its chunks. A blank text has none. Threads may share it.
 
     Args:
         chunking: how to cut.
         encoder: counts tokens; its weights are loaded only if the strategy compares vectors.
     """
-    cut = single_step_method("bm25", encoder, chunking).chunk
+    cut, turn = single_step_method("bm25", encoder, chunking).chunk, threading.Lock()
 
     def pieces(name: str, text: str) -> list[Piece]:
-        chunks = cut(Document(name, text)) if text.strip() else []
+        with turn:  # a chunker remembers counts of one document at a time
+            chunks = cut(Document(name, text)) if text.strip() else []
         return [Piece(one.id, chunk_text(text, one.spans), _place_metadata(one.spans)) for one in chunks]
 
     return pieces
