@@ -21,6 +21,7 @@ from support.tiers import register_profiles
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of llama.cpp that have no core make each other wait
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # of processes that tests start: nothing lands in the user's folder

