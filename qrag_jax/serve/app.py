@@ -17,7 +17,7 @@ from fastapi import Path as PathPart
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from qrag_jax import __version__
 from qrag_jax.errors import InputError, UsageError
@@ -44,6 +44,7 @@ Result = TypeVar("Result")
 _RETRY_SECONDS = 1
 _MAX_CONNECTIONS = 1_000
 _LAST_SECONDS = 3  # for running requests, after a signal
+_MISSING = ("id", "index", "only")  # fields that may name something that does not exist
 _BEAT_SECONDS = 10.0  # between two signs of life while a model writes
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": text}
@@ -51,7 +52,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         400: "the request is no HTTP request, or its body is no JSON",
         401: "no token, or a wrong one",
         403: "the request comes from a page of another site",
-        404: "no such document",
+        404: "no such document or index",
         408: "the body came too slowly",
         413: "the body is too long",
         421: "the server has another name",
@@ -268,7 +269,7 @@ def app_of(server: Server) -> App:
     app.add_api_route("/v1/ask", server.ask, methods=["POST"], responses=events)
     app.add_api_route("/v1/documents/{id:path}", server.document, methods=["GET"], response_model=DocumentFound)
     app.add_api_route("/healthz", server.health, methods=["GET"])
-    app.add_api_route("/metrics", server.metrics, methods=["GET"])
+    app.add_api_route("/metrics", server.metrics, methods=["GET"], response_class=PlainTextResponse)
     People(server.library, options.token, server.find, server.write).add_to(app)
     for kind, answer in _HANDLERS.items():
         app.add_exception_handler(kind, answer)
@@ -304,7 +305,7 @@ async def _wrong_field(_: Request, error: RequestValidationError) -> Response:
 
 
 async def _refused(_: Request, error: InputError) -> Response:
-    is_missing = isinstance(error, UsageError) and error.field == "id"
+    is_missing = isinstance(error, UsageError) and error.field in _MISSING
     return _Json(_fault(str(error), error.field), status_code=404 if is_missing else 422)
 
 

@@ -1,6 +1,6 @@
 """What the server takes and gives as JSON, for people's programs and for agents."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,6 +13,8 @@ MAX_QUESTION = 4_000  # characters
 MAX_TOP_K = 100
 MAX_PATTERNS = 20
 Name = Annotated[str, Field(max_length=1_000)]
+Question = Annotated[str, Field(max_length=MAX_QUESTION, pattern=r"\S")]
+Way = Literal["hybrid", "dense", "bm25"]
 
 
 class Found(BaseModel):
@@ -108,10 +110,10 @@ class SearchBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    question: str = Field(min_length=1, max_length=MAX_QUESTION)
+    question: Question
     top_k: int | None = Field(None, ge=1, le=MAX_TOP_K, description="most passages; 5, or for a run all its picks")
     index: Name | None = Field(None, description="name of the index to search; all if it is left out")
-    retriever: Name | None = Field(None, description="hybrid, dense or bm25; that of the server if it is left out")
+    retriever: Way | None = Field(None, description="that of the server if it is left out")
     only: list[Name] = Field([], max_length=MAX_PATTERNS, description="search only documents that match: letters/*")
 
     @property
@@ -132,9 +134,9 @@ class AskBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    question: str = Field(min_length=1, max_length=MAX_QUESTION)
+    question: Question
     index: Name | None = Field(None, description="name of the index; needed if the server has several")
-    retriever: Name | None = None
+    retriever: Way | None = None
     only: list[Name] = Field([], max_length=MAX_PATTERNS)
     stream: bool = Field(True, description="false: one JSON answer at the end")
 
