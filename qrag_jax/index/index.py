@@ -246,6 +246,7 @@ class Index:
         retriever: "str | os.PathLike | QRagRetriever | None" = None,
         options: AskOptions | None = None,
         found: Callable[[Answer], None] | None = None,
+        write: Callable[[str], None] | None = None,
     ) -> Answer:
         """Answers a question with quotes, or with a language model.
 
@@ -254,13 +255,14 @@ class Index:
                 answers with the sentences of the passages that match best.
             only, retriever: replace those of `options.search`.
             found: called with the passages, an answer without a text, before the model reads them.
+            write: called with the text so far while the model writes, in any thread, if the model can tell.
 
         Raises:
             NothingFound: no passage shares a word with the question.
             UsageError, InputError: as `search`, or the passages do not fit.
         """
         with self._turn:
-            return self._ask(question, llm, _patterns(only), retriever, options or AskOptions(), found)
+            return self._ask(question, llm, _patterns(only), retriever, options or AskOptions(), found, write)
 
     def _ask(
         self,
@@ -270,6 +272,7 @@ class Index:
         retriever: "str | os.PathLike | QRagRetriever | None",
         options: AskOptions,
         found: Callable[[Answer], None] | None,
+        write: Callable[[str], None] | None,
     ) -> Answer:
         search = replace(options.search, top_k=None, only=only or options.search.only)
         search = self._defaults(search if retriever is None else replace(search, retriever=retriever))
@@ -303,7 +306,7 @@ class Index:
         if generator is not None:
             after = method.spent()
             with self._others_search():
-                answer = answer_from(answer, view.corpus, generator, template, options.sampling)
+                answer = answer_from(answer, view.corpus, generator, template, options.sampling, write)
         elif options.num_quotes:
             answer = quote_passages(answer, view.corpus, method.embed, options.num_quotes)
         answer = self._told(answer, spent, search, before, after or method.spent())

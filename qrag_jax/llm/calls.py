@@ -18,6 +18,7 @@ SHORT_ANSWER_TOKENS = 32  # of an answer that is scored
 # The request field that sends a grammar to a server with the OpenAI API.
 GRAMMAR_FIELDS = ("response_format", "structured_outputs", "guided")
 
+Writing = Callable[[int, str], None]  # (position of a prompt, the text of its answer so far)
 _UNASKED = "not asked, since another call failed: "
 
 
@@ -31,10 +32,13 @@ class Hearing:
     Attributes:
         hear: stores an answer and reports it.
         keep: stores it only. May be called again for an answer that was reported in part; must not count it twice.
+        write: called with the text of an answer so far, without thinking, while it is written; in any thread. Not
+            every generator can tell. The answer at the end may differ from this text.
     """
 
     hear: Finished
     keep: Finished
+    write: Writing | None = None
 
     def __call__(self, place: int, generation: Generation) -> None:
         """Stores and reports an answer."""
@@ -66,6 +70,11 @@ def keep(finished: Finished | None, place: int, generation: Generation) -> None:
     """Passes an answer of an interrupted batch to the `keep` of a `Hearing`; a plain function is not called."""
     if isinstance(finished, Hearing):
         finished.keep(place, generation)
+
+
+def writing_of(finished: Finished | None) -> Writing | None:
+    """The `write` of a `Hearing`; None for anything else."""
+    return finished.write if isinstance(finished, Hearing) else None
 
 
 def ask_some(
@@ -110,7 +119,8 @@ def ask_some(
 
     if not places:
         return
-    hearing = Hearing(hear, keep_only)
+    write = writing_of(tell)
+    hearing = Hearing(hear, keep_only, write and (lambda number, text: write(places[number], text)))
     generations = generator.generate([prompts[place] for place in places], sampling=sampling, finished=hearing)
     if len(generations) != len(places):
         plural = "" if len(places) == 1 else "s"
@@ -125,8 +135,12 @@ def ask_all(
     *,
     sampling: Sampling,
     tell: Callable[[int, Generation], None] | None = None,
+    write: Writing | None = None,
 ) -> list[Generation]:
     """Asks a model all prompts and returns the answers in order; otherwise as `ask_some`.
+
+    Args:
+        write: as in `Hearing`; None is that of `tell`.
 
     Raises:
         InputError: the generator breaks its contract.
@@ -138,7 +152,13 @@ def ask_all(
         if tell is not None:
             tell(place, generation)
 
-    ask_some(generator, prompts, range(len(prompts)), sampling=sampling, tell=Hearing(hear, partial(keep, tell)))
+    ask_some(
+        generator,
+        prompts,
+        range(len(prompts)),
+        sampling=sampling,
+        tell=Hearing(hear, partial(keep, tell), write or writing_of(tell)),
+    )
     return [answers[place] for place in range(len(prompts))]
 
 

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Literal
@@ -122,9 +123,15 @@ class LlamaCpp:
         self.name = f"llamacpp-{importlib.metadata.version(_WHEEL)}"
 
     def generate_ids(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, finished: Callable[[int, Said], None]
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        finished: Callable[[int, Said], None],
+        heard: Callable[[int, Said], None] | None = None,
     ) -> None:
         """Answers every prompt; `finished` gets the place and the answer of each as soon as it is complete.
+
+        `heard` gets the place and what is there of an answer, while it is written, in another thread.
 
         An answer depends on the model, the prompt and the sampling, seed included. What else is computed at the same
         time changes the rounding of logits, which decides where two tokens are as good as equal.
@@ -143,7 +150,10 @@ class LlamaCpp:
                 # Neighbours have the longest beginnings in common.
                 order = sorted(range(len(prompts)), key=lambda place: tuple(prompts[place]))
                 working: dict[Future[Said], int] = {
-                    pool.submit(self._answer, prompts[place], request, sampling, cancelled): place for place in order
+                    pool.submit(
+                        self._answer, prompts[place], request, sampling, cancelled, heard and partial(heard, place)
+                    ): place
+                    for place in order
                 }
                 for done in as_completed(working):
                     finished(working[done], done.result())
@@ -172,11 +182,23 @@ class LlamaCpp:
             request["grammar"] = lark_of(sampling.grammar)
         return request
 
-    def _answer(self, prompt: Sequence[int], request: Mapping[str, Any], sampling: Sampling, cancelled: Event) -> Said:
+    def _answer(
+        self,
+        prompt: Sequence[int],
+        request: Mapping[str, Any],
+        sampling: Sampling,
+        cancelled: Event,
+        heard: Callable[[Said], None] | None,
+    ) -> Said:
         parts: list[dict[str, Any]] = []
+        text = ""
 
-        def heard(part: dict[str, Any]) -> bool:
+        def hear(part: dict[str, Any]) -> bool:
+            nonlocal text
             parts.append(part)
+            if heard is not None and part.get("choices"):
+                text += part["choices"][0]["text"]
+                heard(Said(text.rstrip("\ufffd"), "length", 0, ()))
             return cancelled.is_set()
 
         own = {
@@ -184,7 +206,7 @@ class LlamaCpp:
             "max_tokens": min(sampling.max_tokens, self.window - len(prompt)),
             "seed": _seed(prompt, sampling.seed),
         }
-        self._server.handle_completions({**request, **own}, heard)
+        self._server.handle_completions({**request, **own}, hear)
         last = parts[-1] if parts else {}
         if "error" in last or "usage" not in last:
             reason = last.get("error", {}).get("message", "the answer has no end")

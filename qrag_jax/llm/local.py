@@ -9,8 +9,9 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
+from qrag_jax.llm.calls import writing_of
 from qrag_jax.llm.llamacpp import INSTALL, NO_TEMPLATE, LlamaCpp, Said, is_installed
-from qrag_jax.llm.thinking import answer_of, is_mark, opened_by
+from qrag_jax.llm.thinking import answer_of, is_mark, opened_by, separate
 from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.generation import Decoded, make_decoder
 from qrag_jax.models.decoder.network import ComputeDtype
@@ -121,7 +122,11 @@ class LocalGenerator:
                 said = answer_of(replace(said, text=opened[place] + self._marked(answer)))
             note(place, said)
 
-        self.decoding.generate_ids(list(readable.values()), sampling, decoded)
+        def heard(number: int, answer: Decoded | Said) -> None:
+            write(places[number], separate(opened[places[number]] + self._marked(answer)).text)
+
+        write = writing_of(finished)
+        self.decoding.generate_ids(list(readable.values()), sampling, decoded, write and heard)
         return [generations[place] for place in range(len(prompts))]
 
     def _marked(self, answer: Decoded | Said) -> str:

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import count
 from math import isfinite
 
-from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_all, ask_some, keep, not_asked
+from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_all, ask_some, keep, not_asked, writing_of
 from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _MILLION = 1e6
@@ -106,7 +106,9 @@ class BudgetedGenerator(AroundGenerator):
         stopped: Generation | None = None
         while stopped is None and (num_fitting := self._num_fitting(bounds[start : start + most], sampling.max_tokens)):
             places = range(start, start + num_fitting)
-            ask_some(self.generator, prompts, places, sampling=sampling, tell=Hearing(hear, keep_only))
+            ask_some(
+                self.generator, prompts, places, sampling=sampling, tell=Hearing(hear, keep_only, writing_of(finished))
+            )
             start += num_fitting
             stopped = not_asked(answers[place] for place in places)
         for place in range(start, len(prompts)):
@@ -180,5 +182,5 @@ class WatchedGenerator(AroundGenerator):
 
         if prompts:
             self._told(0, len(prompts), None)
-        tell = Hearing(hear, partial(keep, finished))
+        tell = Hearing(hear, partial(keep, finished), writing_of(finished))
         return ask_all(self.generator, prompts, sampling=sampling, tell=tell)

@@ -151,14 +151,24 @@ def answer_question(
 
 
 def answer_from(
-    found: Answer, corpus: Corpus, generator: TextGenerator, template: PromptTemplate, sampling: Sampling
+    found: Answer,
+    corpus: Corpus,
+    generator: TextGenerator,
+    template: PromptTemplate,
+    sampling: Sampling,
+    write: Callable[[str], None] | None = None,
 ) -> Answer:
-    """Asks a language model about passages that `find_passages` found in the corpus."""
+    """Asks a language model about passages that `find_passages` found in the corpus.
+
+    Args:
+        write: called with the text so far, as in `llm.calls.Hearing`.
+    """
     context = found.context
     messages = make_prompt(template, found.question, [passage.full_text for passage in context.passages], context.notes)
     seconds = dict(found.cost.seconds)
     with timed("generate", seconds):
-        (generation,) = ask_all(generator, [messages], sampling=sampling)
+        hear = write and (lambda _, text: write(text))
+        (generation,) = ask_all(generator, [messages], sampling=sampling, write=hear)
     failed = generation.error is not None
     paid = Generation("", "stop") if generation.from_journal else generation
     return replace(

@@ -36,6 +36,7 @@ from qrag_jax.serve.schemas import (
     Refusal,
     SearchAnswer,
     SearchBody,
+    Written,
 )
 from qrag_jax.serve.work import Busy, WorkQueue
 from qrag_jax.service.library import Library
@@ -157,8 +158,9 @@ class Server:
     async def ask(self, body: AskBody) -> Response:
         """Answers a question from an index, with citations.
 
-        A stream of server-sent events: `passages` as soon as they are found, then `answer` with its citations, or
-        `error`. Lines that begin with a colon are signs of life. `"stream": false` gives only the answer, as JSON.
+        A stream of server-sent events: `passages` as soon as they are found; `text` with what follows in the answer,
+        if the model runs in this process; then `answer`, which counts, with its citations, or `error`. Lines that begin
+        with a colon are signs of life. `"stream": false` gives only the answer, as JSON.
         """
         query = body.query
         name = self.library.index_of(query)
@@ -172,7 +174,15 @@ class Server:
             given = Given(passages=[CitationFound.of(one, name) for one in answer.given])
             loop.call_soon_threadsafe(events.put_nowait, ("passages", given))
 
-        answering = asyncio.create_task(self.write(lambda: self.library.ask(query, found)))
+        shown = ""
+
+        def write(text: str) -> None:
+            nonlocal shown
+            if text.startswith(shown) and text != shown:
+                loop.call_soon_threadsafe(events.put_nowait, ("text", Written(text=text[len(shown) :])))
+                shown = text
+
+        answering = asyncio.create_task(self.write(lambda: self.library.ask(query, found, write)))
         return StreamingResponse(self._events(answering, events, name), media_type="text/event-stream")
 
     async def _events(

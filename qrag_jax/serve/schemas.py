@@ -180,6 +180,12 @@ class Given(BaseModel):
     passages: list[CitationFound]
 
 
+class Written(BaseModel):
+    """What follows in an answer that is being written."""
+
+    text: str
+
+
 class DocumentFound(BaseModel):
     """A document; offsets of passages are characters of its text."""
 

@@ -184,11 +184,16 @@ class Library:
             found[name] = shelf.index.find(query.question, replace(options, top_k=most))
         return found
 
-    def ask(self, query: Query, found: Callable[[Answer], None] | None = None) -> Answer:
+    def ask(
+        self,
+        query: Query,
+        found: Callable[[Answer], None] | None = None,
+        write: Callable[[str], None] | None = None,
+    ) -> Answer:
         """Answers from one index; `top_k` is ignored.
 
         Args:
-            found: as in `Index.ask`.
+            found, write: as in `Index.ask`.
 
         Raises:
             NothingFound: no passage shares a word with the question.
@@ -197,7 +202,7 @@ class Library:
         """
         shelf = self._shelves[self.index_of(query)]
         options = replace(self.asks, search=replace(self._options(query), top_k=None))
-        return shelf.index.ask(query.question, llm=self.llm, options=options, found=found)
+        return shelf.index.ask(query.question, llm=self.llm, options=options, found=found, write=write)
 
     def index_of(self, query: Query) -> str:
         """The name of the index that answers a question.

@@ -44,7 +44,7 @@ def test_thinking_is_separated_also_where_its_marks_are_special_tokens(tokens, o
     talker = tiny_talker(chat_template=CHATML + opening, **tokens)
     generator, ids = LocalGenerator(talker), talker.tokenizer.encode(said, special=True)
     told = Decoded(tuple(ids), (-0.5,) * len(ids), end, talker.tokenizer.decode(ids))
-    generator.decoding.generate_ids = lambda prompts, sampling, finished: finished(0, told)
+    generator.decoding.generate_ids = lambda prompts, sampling, finished, heard: finished(0, told)
     (answer,) = generator.generate([ASK], sampling=Sampling())
     assert answer.thinking == expected[1] and answer.completion_tokens == len(ids)
     assert answer.text == expected[0] or expected[0] in (answer.error or "")
@@ -57,7 +57,7 @@ def test_text_behind_a_stop_is_cut_with_marks_too():
     ids = talker.tokenizer.encode("<think>a</think>b.STOP", special=True)
     generator = LocalGenerator(talker)
     told = Decoded(tuple(ids), (-0.5,) * len(ids), "stop", "ab.")
-    generator.decoding.generate_ids = lambda prompts, sampling, finished: finished(0, told)
+    generator.decoding.generate_ids = lambda prompts, sampling, finished, heard: finished(0, told)
     (answer,) = generator.generate([ASK], sampling=Sampling(stop=("STOP",)))
     assert (answer.text, answer.thinking) == ("b.", "a")
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, fields, replace
 
-from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_some, not_asked
+from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_some, not_asked, writing_of
 from qrag_jax.llm.journal.journal_file import Journal, Session
 from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
@@ -94,7 +94,13 @@ class JournaledGenerator(AroundGenerator):
                         hear(place, stopped)
                 else:
                     with self._holding(claimed):
-                        ask_some(self.generator, prompts, first, sampling=sampling, tell=Hearing(hear, store))
+                        ask_some(
+                            self.generator,
+                            prompts,
+                            first,
+                            sampling=sampling,
+                            tell=Hearing(hear, store, writing_of(finished)),
+                        )
         return [answers[place] for place in range(len(prompts))]
 
     def _held_above(self, keys: Sequence[str]) -> frozenset[str]:

@@ -92,6 +92,7 @@ class Decoding:
         prompts: Sequence[Sequence[int]],
         sampling: Sampling,
         finished: Callable[[int, Decoded], None] | None = None,
+        heard: Callable[[int, Decoded], None] | None = None,
     ) -> list[Decoded]:
         """Answers every prompt.
 
@@ -103,12 +104,13 @@ class Decoding:
             prompts: token ids; any number, none among them.
             sampling: of all of them. An answer also ends, as "length", where prompt and answer fill the window.
             finished: called with a prompt's place and its answer as soon as that is over, in any order.
+            heard: called with a prompt's place and what there is of its answer, after each block of tokens.
         """
         for place, prompt in enumerate(prompts):
             self._check(place, prompt)
         answers: dict[int, Decoded] = {}
         for batch in self._batches(prompts, sampling):
-            for place, answer in self._answers(batch, prompts, sampling):
+            for place, answer in self._answers(batch, prompts, sampling, heard):
                 answers[place] = answer
                 if finished is not None:
                     finished(place, answer)
@@ -125,7 +127,11 @@ class Decoding:
             order = order[count:]
 
     def _answers(
-        self, batch: Sequence[int], prompts: Sequence[Sequence[int]], sampling: Sampling
+        self,
+        batch: Sequence[int],
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        heard: Callable[[int, Decoded], None] | None,
     ) -> Iterator[tuple[int, Decoded]]:
         """Works on one batch until every prompt has its answer."""
         answers = [_Answer(at, min(sampling.max_tokens, self.window - len(prompts[at]))) for at in batch]
@@ -149,6 +155,9 @@ class Decoding:
                 if decoded := self._hear(answers[row], new[row, :steps], logprobs[row, :steps], sampling):
                     live[row] = False
                     yield answers[row].place, decoded
+                elif heard is not None:
+                    ids = tuple(answers[row].ids)
+                    heard(answers[row].place, Decoded(ids, (), "length", self._tokenizer.decode(ids).rstrip("\ufffd")))
 
     def _check(self, place: int, prompt: Sequence[int]) -> None:
         if not len(prompt):
