@@ -5,17 +5,19 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from qrag_jax.cli import search_flags
 from qrag_jax.cli.parser import Verb
 from qrag_jax.errors import UsageError
 
-_FLAGS = """\
+_FLAGS = f"""\
 paths INDEX ...  indexes of `qrag index build`
 --retriever
 --late           compare the best passages token by token too
 . --no_late      do not, where it is the default: if the index stores token vectors
+{search_flags.TRACE}\
 . --no_compile_cache
 """
 
@@ -42,13 +44,19 @@ def _run(args: argparse.Namespace) -> int:
         sys.stdout.reconfigure(line_buffering=True)  # what is printed leaves while it goes to standard error
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    code = 0
-    try:
-        serve_stdio(library)
-    except SystemExit as stop:
-        code = stop.code
+    with search_flags.tracing(vars(args)) as library.observe:
+        code = _ended(lambda: serve_stdio(library))
     sys.stderr.flush()
     os._exit(code)  # a thread that still loads a model would abort the interpreter
+
+
+def _ended(serve: Callable[[], None]) -> int:
+    """The exit code after serving."""
+    try:
+        serve()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
 
 
 def _stop(number: int, frame: object) -> NoReturn:

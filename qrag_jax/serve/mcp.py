@@ -9,7 +9,6 @@ import logging
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import PurePath
 from typing import Annotated, Any, TypeVar
@@ -164,22 +163,21 @@ def serve_stdio(library: Library) -> None:
     Args:
         library: not yet warmed up.
     """
-    ended: Future[None] = Future()
+    ended = threading.Event()
     loading = _Loading(library)
     server = make_mcp(loading.run, library.names, middleware=[loading.after_first], subscriptions=False)
 
     def serve() -> None:
         try:
             anyio.run(server.run_stdio_async)
-            ended.set_result(None)
         except* BrokenPipeError:  # the agent has left
-            ended.set_result(None)
-        except* Exception as error:
-            ended.set_exception(error)
+            pass
+        finally:
+            ended.set()
 
     # In a thread of its own, because nothing can interrupt the one that waits for input.
     threading.Thread(target=serve, daemon=True, name="serves an agent").start()
-    ended.result()
+    ended.wait()
 
 
 class _Loading:
@@ -307,7 +305,7 @@ def _url(place: Place) -> str:
 
 @contextmanager
 def _logging_as_it_is() -> Iterator[None]:
-    """Keeps `MCPServer` from setting up the logging of the whole process, which it does only where nothing is set up."""
+    """Keeps `MCPServer` from setting up the logging of the whole process, as it does where nothing is set up."""
     root, ours = logging.getLogger(), logging.NullHandler()
     root.addHandler(ours)
     try:
