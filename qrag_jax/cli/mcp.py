@@ -29,10 +29,8 @@ def _run(args: argparse.Namespace) -> int:
 
     for path in args.paths:
         if not is_stored(path):
-            why = (
-                "is no index; make one with `qrag index build INDEX PATHS...`" if os.path.exists(path) else "not found"
-            )
-            raise UsageError(f"{path}: {why}", field="paths")
+            why = "is no index; make one with `qrag index build`" if os.path.exists(path) else "there is no such index"
+            raise UsageError(f"{path}: {why}")
     options = SearchOptions(retriever=args.retriever, late=search_flags.late_of(args))
     library = Library.open(args.paths, options)
     try:

@@ -18,7 +18,7 @@ from qrag_jax.integrations.otel import Spans
 _QUEUE = 8_192  # spans that wait at most
 _BATCH = 512
 _DELAY = 1.0  # seconds until a batch that is not full is sent
-_LAST_SECONDS = 0.9  # for the spans that wait at the end
+_LAST_SECONDS = 0.8  # for the spans that wait at the end
 _MAX_ATTRIBUTES = 1_024  # of a span; a document has four
 _SDK = ("opentelemetry.exporter.otlp", "opentelemetry.sdk._shared_internal")  # their loggers: a line for each batch
 
