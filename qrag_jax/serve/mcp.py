@@ -181,7 +181,10 @@ def serve_stdio(library: Library) -> None:
 
 
 class _Loading:
-    """Warms a library up when the agent's second message shows that it has the answer to its first one."""
+    """Warms a library up when the agent's second message shows that it has the answer to its first one.
+
+    After a failure, the next message tries again.
+    """
 
     def __init__(self, library: Library) -> None:
         self._library, self._is_first = library, True
@@ -200,7 +203,7 @@ class _Loading:
         return await run_sync(work, self._library, abandon_on_cancel=True)
 
     def _load(self) -> "asyncio.Task[None]":
-        if self._loading is None:
+        if self._loading is None or _has_failed(self._loading):
             self._loading = asyncio.create_task(run_sync(self._library.warm_up, abandon_on_cancel=True))
             self._loading.add_done_callback(_say_failure)
         return self._loading

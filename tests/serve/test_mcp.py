@@ -387,4 +387,4 @@ def test_an_index_that_cannot_be_searched_is_an_error_of_each_call(index, tmp_pa
             )
         one.process.stdin.close()
         assert one.process.wait(PATIENCE) == 0
-        assert one.process.stderr.read().count("qrag: error: retriever='nothing'") == 1
+        assert "qrag: error: retriever='nothing'" in one.process.stderr.read()
