@@ -19,7 +19,7 @@ from anyio.to_thread import run_sync
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp_types import ToolAnnotations
+from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -209,11 +209,13 @@ class _Loading:
         return self._loading
 
 
+def _has_failed(loading: "asyncio.Task[None]") -> bool:
+    return loading.done() and not loading.cancelled() and loading.exception() is not None
+
+
 def _say_failure(loading: "asyncio.Task[None]") -> None:
-    if not loading.cancelled() and (error := loading.exception()):
-        logging.getLogger(__name__).error(
-            "qrag: error: %s", error
-        )  # on standard error; each call of a tool says it too
+    if _has_failed(loading):
+        logging.getLogger(__name__).error("qrag: error: %s", loading.exception())  # and each call of a tool says it
 
 
 async def _told(work: Awaitable[T]) -> T:
