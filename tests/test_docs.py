@@ -73,6 +73,11 @@ ELSEWHERE = {
     "qrag ask notes/ 'Who has the key?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model model.gguf": (
         "tests/cli/test_ask.py, with a server"
     ),
+    "qrag mcp notes.index": "tests/serve/test_mcp.py, with an agent's client",
+    "qrag find notes.index 'Who has the key to the garden?' --trace http://127.0.0.1:4318": (
+        "tests/integrations/test_otel.py, with a collector"
+    ),
+    "qrag mcp notes.index --trace http://127.0.0.1:4318 --trace_content": "tests/integrations/test_otel.py",
     "qrag hicbench build examples/station --llm_model qwen.gguf --out bench/": (
         "tests/cli/test_hicbench.py, with a script"
     ),

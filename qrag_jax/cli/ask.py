@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from qrag_jax.cli.progress import Progress
     from qrag_jax.llm.config import LlmConfig, ReadyGenerator
     from qrag_jax.search.answer import Answer
+    from qrag_jax.service.observing import Observe
 
 _MAX_SHOWN = 100  # characters of a question above its answer
 _OTHER_ANSWERS = (
@@ -38,6 +39,7 @@ texts
 --notes_mode
 {search_flags.RERANK}\
 {search_flags.CHOICE}\
+{search_flags.TRACE}\
 --no_compile_cache
 --show_context             also print the full text of the passages
 --json
@@ -46,6 +48,11 @@ texts
 
 
 def _run(args: argparse.Namespace) -> int:
+    with search_flags.tracing(vars(args)) as observe:
+        return _ask(args, observe)
+
+
+def _ask(args: argparse.Namespace, observe: "Observe | None") -> int:
     from qrag_jax.cli.output import (
         answer_to_json,
         excerpt,
@@ -84,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
         prompts=llm.prompts,
         sampling=llm.sampling,
     )
-    index = search_flags.open_searched(request)
+    index = search_flags.open_searched(request, observe)
     if not asks_model and not args.no_llm:
         _say_other_answers(llm)
     num_questions = len(asked) if isinstance(asked, list) and planner != "llm" else None

@@ -10,6 +10,7 @@ from qrag_jax.cli.parser import Verb
 if TYPE_CHECKING:
     from qrag_jax.data.questions.asked import Asked
     from qrag_jax.index.options import Found
+    from qrag_jax.service.observing import Observe
     from qrag_jax.types import Hit, RunnerUp
 
 _TOP_K = 5
@@ -27,6 +28,7 @@ texts
 --notes_mode
 {search_flags.RERANK}\
 {search_flags.CHOICE}\
+{search_flags.TRACE}\
 --no_compile_cache --json
 """
 _MAX_NOTES = 2  # notes shown for a passage; `--json` gives all
@@ -34,6 +36,11 @@ _MAX_SHOWN, _MAX_PICKED = 300, 100  # characters shown of a passage, and of a pi
 
 
 def _run(args: argparse.Namespace) -> int:
+    with search_flags.tracing(vars(args)) as observe:
+        return _find(args, observe)
+
+
+def _find(args: argparse.Namespace, observe: "Observe | None") -> int:
     from qrag_jax.cli.output import excerpt, planned_to_json, say_converted, say_planned, say_reranked
     from qrag_jax.cli.terminal import say, write_json
     from qrag_jax.index.options import SearchOptions
@@ -45,7 +52,7 @@ def _run(args: argparse.Namespace) -> int:
     rerank = search_flags.rerank_options(vars(args))
     request = search_flags.search_request(vars(args), run_first=True)
     asked, many = request.read_questions(), args.questions is not None
-    index = search_flags.open_searched(request)
+    index = search_flags.open_searched(request, observe)
     run = run_of(index, request.retriever)
     options = SearchOptions(
         top_k=None if run else args.top_k or _TOP_K,

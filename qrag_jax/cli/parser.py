@@ -27,6 +27,7 @@ SUMMARIES = {
     "find": "find the passages in your files that answer a question",
     "ask": "answer a question from your files, with citations",
     "serve": "serve indexes over HTTP: a page, JSON, tools for agents",
+    "mcp": "give an agent tools to search your files",
     "index": "store your files in an index, to search them many times",
     "chunk": "cut files into chunks with exact offsets",
     "boundaries": "score methods that find section boundaries",

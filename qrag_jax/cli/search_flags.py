@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from qrag_jax.cli import flags
@@ -11,6 +12,7 @@ from qrag_jax.names import RETRIEVERS
 if TYPE_CHECKING:
     from qrag_jax.index.index import Index
     from qrag_jax.search.rerank import RerankOptions
+    from qrag_jax.service.observing import Observe
     from qrag_jax.service.search import SearchRequest
 
 SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of `RETRIEVERS` is another name of dense
@@ -33,6 +35,11 @@ RERANK = """\
 . --rerank_files N     for --rerank: number of files (default: 10)
 . --rerank_passages N  for --rerank: read so many of the best passages, whatever their files
 . --rerank_weight X    for --rerank: weight of its score beside that of the search (default: as the model needs)
+"""
+TRACE = """\
+. --trace URL      send OpenTelemetry spans of each question to a collector (OTLP over HTTP), for example
+                   http://127.0.0.1:4318
+. --trace_content  with --trace: send the texts of questions, passages and answers too
 """
 RERANK_HELP = """\
 --late compares each token of the question with each token of the 24 best passages, as ColBERT does. It reads the
@@ -97,13 +104,20 @@ def search_request(values: Mapping[str, Any], *, run_first: bool = False) -> "Se
     return flags.made(SearchRequest, values, paths=tuple(paths), retriever=retriever, cuts=cuts, reads=reads)
 
 
-def open_searched(request: "SearchRequest") -> "Index":
-    """Opens the files or the index. For a run, says on standard error which data it was trained on."""
+def open_searched(request: "SearchRequest", observe: "Observe | None" = None) -> "Index":
+    """Opens the files or the index. For a run, says on standard error which data it was trained on.
+
+    Args:
+        observe: told of each search and answer.
+    """
     from qrag_jax.cli.progress import WithBar
     from qrag_jax.cli.terminal import say
+    from qrag_jax.service.observing import traced
     from qrag_jax.service.search import run_of, trained_on
 
     index = request.open(WithBar)
+    if observe is not None:
+        traced(index, observe)
     if (run := run_of(index, request.retriever)) and os.path.isdir(run):  # else the search refuses it
         say(trained_on(run))
     return index
@@ -156,3 +170,21 @@ def rerank_options(values: Mapping[str, Any]) -> "RerankOptions | None":
             raise UsageError(f"--rerank_{next(iter(given))}: works only with --rerank MODEL; add it, or leave this out")
         return None
     return RerankOptions(values["rerank"], show=ShownReranker, **given)
+
+
+def tracing(values: Mapping[str, Any]) -> "AbstractContextManager[Observe | None]":
+    """Sends what it gives as spans while its context is open, as the flags of `TRACE` say; None without `--trace`.
+
+    Raises:
+        UsageError: `--trace_content` without `--trace`, no address, or a package is missing.
+    """
+    if values["trace"] is None:
+        if values["trace_content"]:
+            raise UsageError("works only with --trace URL; add it, or leave this out", field="--trace_content")
+        return nullcontext()
+    try:
+        from qrag_jax.integrations.otel_sending import send
+    except ImportError as error:
+        reason = f"needs the package {error.name}, which is not installed: pip install 'qrag_jax[otel]'"
+        raise UsageError(reason, field="--trace") from error
+    return send(values["trace"], values["trace_content"])

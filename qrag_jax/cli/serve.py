@@ -22,6 +22,7 @@ paths PATHS ...     indexes, or files and folders that are read now
 . --num_steps N     with a run: chunks to pick (default: as in training)
 . --stop            with a run: show only the picks before it stops
 {search_flags.RERANK}\
+{search_flags.TRACE}\
 . --no_compile_cache
 {llm_table()}"""
 
@@ -56,7 +57,8 @@ def _run(args: argparse.Namespace) -> int:
         host, port = listener.getsockname()[:2]
         say(f"http://{f'[{host}]' if ':' in host else host}:{port} serves {', '.join(library.names)}; Ctrl-C ends it")
         names = tuple(args.allowed_host)
-        run(library, ServeOptions(args.host, token, names, args.max_waiting), listener)
+        with search_flags.tracing(vars(args)) as library.observe:
+            run(library, ServeOptions(args.host, token, names, args.max_waiting), listener)
     return 0
 
 

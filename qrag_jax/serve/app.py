@@ -18,11 +18,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from qrag_jax import __version__
 from qrag_jax.errors import InputError, UsageError
 from qrag_jax.search.answer import Answer
-from qrag_jax.serve.guard import App, Guard, Receive, Scope, Send
+from qrag_jax.serve.guard import Guard
 from qrag_jax.serve.measured import Meters
 from qrag_jax.serve.people import People
 from qrag_jax.serve.schemas import (
@@ -220,7 +222,7 @@ class Server:
         return Response(self.meters.text(), media_type="text/plain; version=0.0.4")
 
 
-def make_app(library: Library, options: ServeOptions) -> App:
+def make_app(library: Library, options: ServeOptions) -> ASGIApp:
     """The server as an ASGI app, with its guard.
 
     Args:
@@ -262,24 +264,28 @@ def run(library: Library, options: ServeOptions, listener: socket.socket) -> Non
         raise routes.failed
 
 
-def app_of(server: Server) -> App:
+def app_of(server: Server) -> ASGIApp:
     """The routes of a server behind its guard."""
     options = server.options
+    life, routes = _with_tools(server)
     app = FastAPI(
         title="qrag",
         version=__version__,
         summary="Finds passages of indexed documents that answer a question",
         docs_url=None,
         redoc_url=None,
-        lifespan=server.life,
+        lifespan=life,
         responses=_REFUSALS,
     )
     app.add_api_route("/v1/search", server.search, methods=["POST"], response_model=SearchAnswer)
-    events = {200: {"content": {"text/event-stream": {}, "application/json": {}}, "model": AskAnswer}}
+    events: dict[int | str, dict[str, Any]] = {
+        200: {"content": {"text/event-stream": {}, "application/json": {}}, "model": AskAnswer}
+    }
     app.add_api_route("/v1/ask", server.ask, methods=["POST"], responses=events)
     app.add_api_route("/v1/documents/{id:path}", server.document, methods=["GET"], response_model=DocumentFound)
     app.add_api_route("/healthz", server.health, methods=["GET"])
     app.add_api_route("/metrics", server.metrics, methods=["GET"], response_class=PlainTextResponse)
+    app.routes.extend(routes)
     People(server.library, options.token, server.find, server.write).add_to(app)
     for kind, answer in _HANDLERS.items():
         app.add_exception_handler(kind, answer)
@@ -287,7 +293,23 @@ def app_of(server: Server) -> App:
     return Guard(_as_json(app), options.host, options.token, options.names)
 
 
-def _as_json(app: App) -> App:
+def _with_tools(server: Server) -> tuple[Lifespan[FastAPI], list[BaseRoute]]:
+    """The life of the server, and the routes of the tools for agents; no routes without the extra `mcp`."""
+    try:
+        from qrag_jax.serve.mcp import mcp_asgi
+    except ImportError:
+        return server.life, []
+    tools = mcp_asgi(lambda work: server.find(lambda: work(server.library)), server.library.names)
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        async with server.life(app), tools.router.lifespan_context(tools):
+            yield
+
+    return life, tools.routes
+
+
+def _as_json(app: ASGIApp) -> ASGIApp:
     """Reads the body of a question as JSON whatever its declared type, because `curl -d` declares a form."""
 
     async def called(scope: Scope, receive: Receive, send: Send) -> None:

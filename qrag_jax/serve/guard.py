@@ -5,17 +5,12 @@ import hmac
 import ipaddress
 import json
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-Scope = dict[str, Any]
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "qrag_token"
 _PAGES = frozenset({"/", "/document"})
@@ -50,7 +45,7 @@ class Guard:
         names: further host names of this server, for example behind a proxy.
     """
 
-    app: App
+    app: ASGIApp
     host: str = "127.0.0.1"
     token: str = ""
     names: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """What the server takes and gives as JSON, for people's programs and for agents."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -221,7 +221,7 @@ class Refusal(BaseModel):
     error: Fault
 
 
-def _place(place: Place) -> dict[str, object]:
+def _place(place: Place) -> dict[str, Any]:
     return {
         "document": place.document,
         "place": str(place),
@@ -236,6 +236,6 @@ def _sentence(sentence: Sentence) -> SentenceFound:
     return SentenceFound(**_place(sentence.place), text=sentence.text, score=sentence.score)
 
 
-def _of_sentence(sentence: Sentence) -> dict[str, object]:
+def _of_sentence(sentence: Sentence) -> dict[str, Any]:
     place = sentence.place
     return {"place": str(place), "line": place.line, "page": place.page, "sentence": _sentence(sentence)}

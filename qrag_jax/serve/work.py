@@ -39,8 +39,9 @@ class WorkQueue:
         loop = asyncio.get_running_loop()
         future = self._pool.submit(work)
         future.add_done_callback(lambda _: self._leave(loop))
+        limit = asyncio.timeout(self.seconds)
         try:
-            async with asyncio.timeout(self.seconds) as limit:
+            async with limit:
                 return await asyncio.wrap_future(future)
         except TimeoutError as error:
             if not limit.expired():  # of the work itself

@@ -20,6 +20,7 @@ from qrag_jax.index.options import AskOptions, Found, SearchOptions
 from qrag_jax.index.sources import is_stored
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.answer import Answer
+from qrag_jax.service.observing import Observe, observing
 from qrag_jax.types import Document, Hit, InputError, InputWarning, TextGenerator, UsageError
 
 _LOOK_SECONDS = 0.5  # between two looks at an index
@@ -85,11 +86,13 @@ class Library:
         options: of all searches.
         asks: of all answers.
         llm: the language model that answers; None quotes.
+        observe: told of each search and answer.
     """
 
     options: SearchOptions = SearchOptions()
     asks: AskOptions = AskOptions()
     llm: TextGenerator | None = None
+    observe: Observe | None = None
     _shelves: dict[str, _Shelf] = field(default_factory=dict)
     _closed: threading.Event = field(default_factory=threading.Event)
     _watcher: threading.Thread | None = None
@@ -101,18 +104,19 @@ class Library:
         options: SearchOptions | None = None,
         asks: AskOptions | None = None,
         llm: TextGenerator | None = None,
+        observe: Observe | None = None,
     ) -> "Library":
         """Opens indexes, or files that are read, cut and embedded now; an index on disk is read at the first search.
 
         Args:
             paths: indexes, files or folders; the last part of a path, without `.index`, is its name for clients.
-            options, asks, llm: as in `Library`.
+            options, asks, llm, observe: as in `Library`.
 
         Raises:
             UsageError: a path does not exist, or two have the same name.
             InputError: an index or file cannot be read.
         """
-        made = cls(options or SearchOptions(), asks or AskOptions(), llm)
+        made = cls(options or SearchOptions(), asks or AskOptions(), llm, observe)
         for path in paths:
             name = Path(os.path.abspath(path)).name.removesuffix(".index")
             if name in made._shelves:
@@ -177,11 +181,12 @@ class Library:
 
     def find(self, query: Query) -> dict[str, Found]:
         """As `search`, by the name of each index, with costs and counts."""
-        options, found = self._options(query), {}
-        for name, shelf in self._chosen(query.index).items():
-            is_run = options.is_run or (options.retriever is None and shelf.index.settings.is_run)
-            most = options.top_k or (None if is_run else _TOP_K)
-            found[name] = shelf.index.find(query.question, replace(options, top_k=most))
+        with observing(query.question, self.observe) as found:
+            options = self._options(query)
+            for name, shelf in self._chosen(query.index).items():
+                is_run = options.is_run or (options.retriever is None and shelf.index.settings.is_run)
+                most = options.top_k or (None if is_run else _TOP_K)
+                found[name] = shelf.index.find(query.question, replace(options, top_k=most))
         return found
 
     def ask(
@@ -200,9 +205,12 @@ class Library:
             UsageError: several indexes and none is named, or as `search`.
             InputError: as `search`.
         """
-        shelf = self._shelves[self.index_of(query)]
-        options = replace(self.asks, search=replace(self._options(query), top_k=None))
-        return shelf.index.ask(query.question, llm=self.llm, options=options, found=found, write=write)
+        with observing(query.question, self.observe) as answers:
+            name = self.index_of(query)
+            options = replace(self.asks, search=replace(self._options(query), top_k=None))
+            index = self._shelves[name].index
+            answers[name] = index.ask(query.question, llm=self.llm, options=options, found=found, write=write)
+        return answers[name]
 
     def index_of(self, query: Query) -> str:
         """The name of the index that answers a question.
@@ -210,7 +218,7 @@ class Library:
         Raises:
             UsageError: no such index, or several and none is named.
         """
-        chosen = tuple(self._chosen(query.index))
+        chosen = list(self._chosen(query.index))
         if len(chosen) > 1:
             raise UsageError(f"name one of {', '.join(chosen)} to answer from", field="index")
         return chosen[0]

@@ -133,7 +133,7 @@ def test_a_flag_that_is_like_no_other_is_only_refused(capsys):
     [
         (
             [],
-            "give a verb: find, ask, serve, index, chunk, boundaries, hicbench, study, demo, train, eval, notes, export",
+            "give a verb: find, ask, serve, mcp, index, chunk, boundaries, hicbench, study, demo, train, eval, notes",
         ),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),
