@@ -242,3 +242,14 @@ def test_a_library_that_cannot_be_searched_ends_the_server(index):
     broken = Library.open([str(index)], replace(WORDS, notes="best_of"))
     with pytest.raises(UsageError, match="notes"):
         module.run(broken, module.ServeOptions(), module.socket.create_server(("127.0.0.1", 0)))
+
+
+def test_agents_pass_the_same_guard_and_queue(index):
+    listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    wanted = JSON | {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+    with serving(library(index), token="secret") as client:
+        assert client.post("/mcp", listing, wanted)[0] == 401
+        status, answer = client.post("/mcp", listing, wanted | {"Authorization": "Bearer secret"})
+        assert status == 200 and sorted(tool["name"] for tool in answer["result"]["tools"]) == ["fetch", "search"]
+        assert client.get("/mcp", Authorization="Bearer secret").status == 405
+        assert client.post("/mcp", listing, wanted | {"Host": "evil.example"})[0] == 421
