@@ -1,4 +1,4 @@
-"""The part of the site that is not in docs/: pages of the root, API pages, notebooks, and links between all of these."""
+"""The pages of the site that are not in docs/: those of the root, API, notebooks; and links among all of them."""
 
 import json
 import os.path
@@ -19,7 +19,8 @@ def on_files(files, config):
     pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in ROOT_PAGES}
     for stub in ROOT.glob("qrag_jax/**/__init__.pyi"):
         package = ".".join(stub.parent.relative_to(ROOT).parts)
-        pages[f"reference/api/{package}.md"] = f"# {package}\n\n::: {package}\n"
+        names = re.findall(r" as (\w+)", stub.read_text(encoding="utf-8"))
+        pages[f"reference/api/{package}.md"] = "\n\n".join([f"# {package}", *(f"::: {package}.{name}" for name in names)])
     for notebook in ROOT.glob("examples/notebooks/*.ipynb"):
         pages[_in_site(f"examples/notebooks/{notebook.name}")] = _as_markdown(notebook)
     for path, text in pages.items():

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -81,6 +82,9 @@ ELSEWHERE = {
     "qrag hicbench build examples/station --llm_model qwen.gguf --out bench/": (
         "tests/cli/test_hicbench.py, with a script"
     ),
+    "qrag serve station.index --port 8000": "tests/serve, with a client",
+    "qrag serve station.index --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model NAME": "tests/serve",
+    "qrag serve station.index --host 0.0.0.0 --token a-long-secret": "tests/serve",
     "qrag study CONFIG.yaml data=DATA --budgets 500,1000,2000 --fill plain,widen,merge": (
         "tests/eval/study/test_budgets.py"
     ),
@@ -224,6 +228,36 @@ def test_the_tree_of_the_design_is_the_one_that_is_there():
         missing += [name for name in re.findall(r"\w+\.py", text) if not (folder / name).is_file()]
     assert missing == []
     assert found == {path.parent for path in (ROOT / "qrag_jax").rglob("*.py")}
+
+
+def test_the_picture_of_the_design_names_every_package():
+    words = " ".join(re.findall(r"<text[^>]*>(.*?)</text>", (ROOT / "docs/images/architecture.svg").read_text("utf-8")))
+    packages = {path.parent.name for path in (ROOT / "qrag_jax").glob("*/__init__.py")}
+    assert packages - set(re.findall(r"\w+", words)) == set()
+
+
+@pytest.mark.parametrize("page", [page for page in CITING if ROOT / "docs" in page.parents], ids=lambda page: page.stem)
+def test_a_list_begins_after_an_empty_line(page):
+    """GitHub needs none, but the site does."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    assert re.findall(r"^(?!- |\d+\. |\s).+\n(?:- |\d+\. ).*", text, re.M) == []
+
+
+MKDOCS = ROOT / ".venv-docs/bin/mkdocs"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MKDOCS.exists(), reason="`make site` installs it")
+def test_the_site_has_every_public_name_and_loads_nothing_from_other_hosts(tmp_path):
+    made = subprocess.run([MKDOCS, "build", "--site-dir", tmp_path], cwd=ROOT, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    for package in ["qrag_jax", *(f"qrag_jax.{name}" for name in PACKAGES)]:
+        text = (tmp_path / f"reference/api/{package}.html").read_text(encoding="utf-8")
+        assert [name for name in importlib.import_module(package).__all__ if f'id="{package}.{name}"' not in text] == []
+    pages = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")]
+    styles = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.css")]
+    assert re.findall(r'<(?:script|img|iframe|source|link)\b[^>]*(?:src|href)="(?:https?:)?//.*', "".join(pages)) == []
+    assert re.findall(r"(?:@import|url\()[\s\"']*(?:https?:)?//.*", "".join(styles)) == []
 
 
 def _names(path: Path) -> set[str]:

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
     @dataclass(frozen=True)
     class ChunkConfig(_Sizes):
-        """As below, with the strategies that type checkers know."""
+        """How documents are cut: a strategy, sizes, and parameters of strategies; docs/reference/chunking.md lists all."""
 
         fixed: FixedConfig = FixedConfig()
         recursive: RecursiveConfig = RecursiveConfig()

@@ -82,7 +82,7 @@ def beam_search(
         config: the decision process.
         width: number of beams kept, and of actions that expand each beam.
         threshold: a beam with at least one chunk finishes if the Q of its best next chunk is lower; -inf disables
-        this.
+            this.
         action_vectors: of the table, if already computed.
 
     Raises:

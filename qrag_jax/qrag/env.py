@@ -37,7 +37,7 @@ class EnvConfig:
     Attributes:
         num_steps: T, chunks taken in an episode.
         positions: what the rotation of the action vectors encodes: the place relative to the taken chunks, the index,
-        or nothing.
+            or nothing.
         delta: distance between the starts of two intervals of relative positions.
         ell: extent of an interval of relative positions.
         theta: base of the rotary frequencies.
@@ -322,7 +322,7 @@ def rollout(
         critic: parameters (target network) that give the values of the next states; None leaves values at zero.
         value: computes a state's value from the critic's Q values.
         action_vectors: `network.actions` of the table, if already computed (an index); else it is computed here,
-        once.
+            once.
         num_best: chunks to report in `Rollout.best`.
     """
     keys = jax.vmap(lambda env: jax.random.fold_in(key, env))(batch.env)

@@ -57,7 +57,7 @@ class NoteRow:
         cut_chunks: those of them that are longer than the encoder's window, and of which only the beginning was
             embedded; mean. cut_questions: share of questions with one.
         seconds: median per question, with its embedding; the first ones compile. Embedding before the first question
-        does not count.
+            does not count.
         seed: of the questions, the pools and random notes.
     """
 
@@ -188,7 +188,7 @@ def score_notes(
         search: what modes have in common; its `mode` and `words_weight` are those of each mode.
         seed: of random notes and intervals.
         known: `known_vectors` of `embed`, for texts that are embedded before the first question; None makes one for
-        these pools.
+            these pools.
         window: most tokens that `embed` reads of a text, [CLS] and [SEP] counted; None: all.
         progress: called with (questions done, of).
 
