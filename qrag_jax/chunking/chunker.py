@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
     @dataclass(frozen=True)
     class ChunkConfig(_Sizes):
-        """How documents are cut: a strategy, sizes, and parameters of strategies; docs/reference/chunking.md lists all."""
+        """How documents are cut: strategy, sizes, parameters of strategies; docs/reference/chunking.md lists them."""
 
         fixed: FixedConfig = FixedConfig()
         recursive: RecursiveConfig = RecursiveConfig()
