@@ -67,5 +67,12 @@ def _parts(cell: dict) -> list[str]:
     text = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
         return [text]
-    given = ["".join(one.get("text", one.get("data", {}).get("text/plain", ""))) for one in cell["outputs"]]
-    return [f"```python\n{text}\n```", *(f"```text\n{one.rstrip()}\n```" for one in given if one)]
+    return [f"```python\n{text}\n```", *map(_output, cell["outputs"])]
+
+
+def _output(output: dict) -> str:
+    """What Jupyter shows: HTML if there is some, else text."""
+    data = output.get("data", {})
+    if "text/html" in data:
+        return f"<div>{''.join(data['text/html'])}</div>"
+    return f"```text\n{''.join(output.get('text') or data['text/plain']).rstrip()}\n```"

@@ -1,4 +1,8 @@
-"""The notebooks of `examples/notebooks` run from a clone, and what they show is what their cells gave."""
+"""The notebooks of `examples/notebooks` run from a clone, and what they show is what their cells gave.
+
+Outputs are written anew where jupyter, nbconvert and ipywidgets are installed beside qrag_jax:
+`jupyter nbconvert --to notebook --execute --inplace examples/notebooks/*.ipynb`
+"""
 
 import ast
 import json
