@@ -19,8 +19,8 @@ def on_files(files, config):
     pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in ROOT_PAGES}
     for stub in ROOT.glob("qrag_jax/**/__init__.pyi"):
         package = ".".join(stub.parent.relative_to(ROOT).parts)
-        names = re.findall(r" as (\w+)", stub.read_text(encoding="utf-8"))
-        pages[f"reference/api/{package}.md"] = "\n\n".join([f"# {package}", *(f"::: {package}.{name}" for name in names)])
+        blocks = [f"::: {package}.{name}" for name in re.findall(r" as (\w+)", stub.read_text(encoding="utf-8"))]
+        pages[f"reference/api/{package}.md"] = "\n\n".join([f"# {package}", *blocks])
     for notebook in ROOT.glob("examples/notebooks/*.ipynb"):
         pages[_in_site(f"examples/notebooks/{notebook.name}")] = _as_markdown(notebook)
     for path, text in pages.items():
