@@ -19,6 +19,7 @@ NOT_IN_CORPUS = "relevant documents not in the corpus"
 NO_QUERY = "judged, but not among the queries"
 LOST_RELEVANT = "judgements of relevant documents not in the corpus"
 EMPTY_DOCUMENT = "documents without title and text"
+NOT_ASKED = (NO_RELEVANT, NOT_IN_CORPUS, NO_QUERY)
 ITSELF = "documents with the id of a question, in its ranking"
 
 _CORPUS = 'lines {"_id", "text"[, "title"]} of a BEIR folder'
@@ -26,6 +27,7 @@ _QUERIES = 'lines {"_id", "text"} of a BEIR folder'
 _QRELS = "lines query id, document id, score with tabs between, of a BEIR folder"
 # What a header calls its columns, without the marks between words; one of them is enough.
 _COLUMNS = {"queryid", "qid", "query", "corpusid", "docid", "documentid", "score", "relevance", "rel", "label"}
+Judged = dict[str, dict[str, tuple[float, int]]]  # query id -> document id -> score, and the line that gives it
 
 
 def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qrels: str = "test") -> StudyTask:
@@ -46,12 +48,12 @@ def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qr
     left_out: Counter[str] = Counter()
     documents = tuple(_documents(path, left_out))
     known = {document.id for document in documents}
-    judged = _judgements(path, qrels)
+    judged = read_judgements(path, qrels)
     queries = _queries(path, judged.keys())
     left_out[NO_QUERY] += len(judged.keys() - queries.keys())
     questions = []
     for query, text in queries.items():
-        wanted = [document for document, score in judged[query].items() if score > 0]
+        wanted = [document for document, (score, _) in judged[query].items() if score > 0]
         relevant = tuple(document for document in wanted if document in known)
         if relevant:
             itself = query if query in known and query not in relevant else ""
@@ -62,7 +64,8 @@ def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qr
             left_out[NOT_IN_CORPUS if wanted else NO_RELEVANT] += 1
     counts = {reason: count for reason, count in left_out.items() if count}
     if not questions:
-        raise InputError(f"{path}: no question of qrels/{qrels}.tsv can be asked: {counts or 'it has none'}")
+        why = f"{counts or 'it has none'}{_first_unknown(judged, queries.keys(), known)}"
+        raise InputError(f"{path}: no question of qrels/{qrels}.tsv can be asked: {why}")
     return StudyTask(name, "documents", documents, tuple(questions), left_out=counts)
 
 
@@ -88,13 +91,18 @@ def _queries(folder: Path, judged: Set[str]) -> dict[str, str]:
     return queries
 
 
-def _judgements(folder: Path, qrels: str) -> dict[str, dict[str, float]]:
-    """Query id -> document id -> score, in the order of the file."""
+def read_judgements(folder: Path, qrels: str = "test") -> Judged:
+    """The judgements of `qrels/QRELS.tsv`, in its order.
+
+    Raises:
+        UsageError: there is no such file; the message names those that there are.
+        InputError: a line that is no judgement, or one that contradicts another.
+    """
     path = plain_or_gz(folder / "qrels" / f"{qrels}.tsv")
     if not path.is_file():
         there = sorted(file.name.split(".tsv")[0] for file in path.parent.glob("*.tsv*"))
         raise UsageError(f"{path}: no such file; this folder has the qrels {', '.join(there) or '(none)'}")
-    judged: dict[str, dict[str, float]] = {}
+    judged: Judged = {}
     for index, (number, line) in enumerate(numbered_lines(read_text_file(path, _QRELS))):
         where = f"{path}:{number}"
         fields = line.split("\t")
@@ -107,9 +115,19 @@ def _judgements(folder: Path, qrels: str) -> dict[str, dict[str, float]]:
             raise InputError(f"{where}: score must be a number, got {short(fields[2])}; expected {_QRELS}")
         query = id_field(fields[0], "query id", where).strip()
         document = id_field(fields[1], "document id", where).strip()
-        if judged.setdefault(query, {}).setdefault(document, score) != score:
+        if judged.setdefault(query, {}).setdefault(document, (score, number))[0] != score:
             raise InputError(f"{where}: query {query} and document {document} had another score before: leave one line")
     return judged
+
+
+def _first_unknown(judged: Judged, queries: Set[str], documents: Set[str]) -> str:
+    for query, own in judged.items():
+        for document, (_, line) in own.items():
+            if query not in queries:
+                return f"; line {line} names query {query!r}, which is not in queries.jsonl"
+            if document not in documents:
+                return f"; line {line} names document {document!r}, which is not in corpus.jsonl"
+    return ""
 
 
 def _score(text: str) -> float | None:
