@@ -185,18 +185,13 @@ def read_run(path: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def write_qrels(path: Path, qrels: Mapping[str, Mapping[str, float]]) -> None:
-    """Writes judgements, whole numbers, in their order; `read_qrels` gives them back."""
-    lines = []
+def write_qrels(path: Path, qrels: Mapping[str, Mapping[str, int]]) -> None:
+    """Writes judgements in their order; `read_qrels` gives them back."""
     for query, judged in qrels.items():
         if not judged:
             raise InputError(f"{path}: query {query!r} has no judgement: the file would lose it; leave it out")
-        for document, value in judged.items():
-            if value != int(value):
-                whole = "TREC files have whole numbers only"
-                raise InputError(f"{path}: query {query!r}, document {document!r}: judgement {value}, but {whole}")
-            lines.append(f"{_encoded(query)} 0 {_encoded(document)} {int(value)}")
-    _write(path, lines)
+    rows = [(query, document, value) for query, judged in qrels.items() for document, value in judged.items()]
+    _write(path, [f"{_encoded(query)} 0 {_encoded(document)} {value}" for query, document, value in rows])
 
 
 def write_run(path: Path, run: Mapping[str, Mapping[str, float]], tag: str) -> None:

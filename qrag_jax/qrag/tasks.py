@@ -43,7 +43,7 @@ class Task:
         noise: ids of texts that may be in any context and answer nothing (a haystack); None: there are none.
         sets: the data set of every query, in a mixture of several; None: one set.
         num_gold: int [queries], gold chunks of each; None: not known.
-        chunk_ids: query number -> ids of the chunks of its context; None: their numbers.
+        chunk_ids: (query number, numbers of chunks of its context) -> ids of these chunks; None: their numbers.
         judged: judgements of every query, by id of the chunk; None: gold chunks have 1.
     """
 
@@ -60,8 +60,8 @@ class Task:
     noise: np.ndarray | None = None
     sets: Sequence[str] | None = None
     num_gold: np.ndarray | None = None
-    chunk_ids: Callable[[int], Sequence[str]] | None = None
-    judged: Sequence[Mapping[str, float]] | None = None
+    chunk_ids: Callable[[int, Sequence[int]], Sequence[str]] | None = None
+    judged: Sequence[Mapping[str, int]] | None = None
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -95,6 +95,7 @@ class Task:
 
 def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
     """The queries of the given numbers, in that order, over the same pools."""
+    ids = task.chunk_ids
     return replace(
         task,
         name=name or task.name,
@@ -105,7 +106,7 @@ def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
         answers=None if task.answers is None else [task.answers[int(i)] for i in queries],
         sets=None if task.sets is None else [task.sets[int(i)] for i in queries],
         num_gold=None if task.num_gold is None else task.num_gold[queries],
-        chunk_ids=None if task.chunk_ids is None else lambda query: task.chunk_ids(int(queries[query])),
+        chunk_ids=None if ids is None else lambda query, numbers: ids(int(queries[query]), numbers),
         judged=None if task.judged is None else [task.judged[int(i)] for i in queries],
     )
 
@@ -246,7 +247,7 @@ def examples_task(
     )
 
 
-def corpus_task(study: StudyTask, judged: Mapping[str, Mapping[str, float]], num_left_out: int = 0) -> Task:
+def corpus_task(study: StudyTask, judged: Mapping[str, Mapping[str, int]], num_left_out: int = 0) -> Task:
     """Questions that all search one corpus: a document is a chunk, and a context has all of them in their order.
 
     A document that is the question itself is not in the context of that question (`StudyQuestion.itself`).
@@ -267,7 +268,7 @@ def corpus_task(study: StudyTask, judged: Mapping[str, Mapping[str, float]], num
         del rng
         ids = np.full((len(queries), len(names)), PADDING, np.int32)
         gold = np.zeros(ids.shape, bool)
-        for row, query in enumerate(queries):
+        for row, query in enumerate(queries.tolist()):
             own = chunks_of(query)
             ids[row, : len(own)] = own
             gold[row, np.searchsorted(own, gold_of[query])] = True
@@ -283,7 +284,7 @@ def corpus_task(study: StudyTask, judged: Mapping[str, Mapping[str, float]], num
         lambda query: _digest([asked[query].text, *sorted(study.documents[i].text for i in gold_of[query])]),
         num_left_out,
         num_gold=np.array([len(question.relevant) for question in asked]),
-        chunk_ids=lambda query: [names[number] for number in chunks_of(query)],
+        chunk_ids=lambda query, numbers: [names[i] for i in chunks_of(query)[list(numbers)]],
         judged=[judged[question.id] for question in asked],
     )
 

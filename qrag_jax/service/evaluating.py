@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qrag_jax.data.corpora.beir import NOT_ASKED, read_beir, read_judgements
+from qrag_jax.data.corpora.beir import NOT_ASKED, read_beir, whole_judgements
 from qrag_jax.data.questions.examples import read_examples
 from qrag_jax.data.questions.multihop import READERS, describe
 from qrag_jax.data.questions.vector_task import read_vector_task
@@ -32,7 +32,7 @@ from qrag_jax.types import NOBODY, Arg, InputError, TextGenerator, UsageError, W
 
 LENGTH_FACTORS = (1, 4, 16, 64)
 MOST_DOCUMENTS = 200_000  # of a BEIR folder
-MOST_PAIRS = 50_000_000  # of a question and a document that it searches
+MOST_PAIRS = 100_000_000  # of a question and a document that it searches; about 3 GB
 
 
 @dataclass(frozen=True)
@@ -244,15 +244,11 @@ def _beir_task(path: Path, watch: Watch) -> Task:
     if path.name.endswith((".tsv", ".tsv.gz")):
         folder, qrels = path.parent.parent, path.name.split(".tsv")[0]
     read = read_beir(folder, f"beir {folder.absolute().name} {qrels}", qrels=qrels)
-    judged = {
-        query: {document: score for document, (score, _) in own.items()}
-        for query, own in read_judgements(folder, qrels).items()
-    }
     left_out = ", ".join(f"{number:,} ({reason})" for reason, number in read.left_out.items()) or "none"
     watch.note(
         f"{read.name}: {len(read.questions):,} questions, {len(read.documents):,} documents; left out: {left_out}"
     )
-    return corpus_task(read, judged, sum(read.left_out.get(reason, 0) for reason in NOT_ASKED))
+    return corpus_task(read, whole_judgements(folder, qrels), sum(read.left_out.get(reason, 0) for reason in NOT_ASKED))
 
 
 def _check_size(task: Task, num_questions: int | None) -> None:

@@ -24,17 +24,18 @@ def write_trec(folder: str | Path, task: Task, records: Sequence[QueryRecord]) -
     place = {name: number for number, name in enumerate(task.query_ids)}
     judged, runs = {}, {}
     for record in records:
-        query = place[record.query_id]
-        names = range(record.setting.num_chunks) if task.chunk_ids is None else task.chunk_ids(query)
-        judged[record.query_id] = dict.fromkeys((str(names[i]) for i in record.gold), 1)
-        if task.judged is not None:
-            judged[record.query_id] = task.judged[query]
-        picks = zip((str(names[i]) for i in record.chosen), record.q_values, strict=True)
-        runs.setdefault(_row(record.setting), {})[record.query_id] = falling_scores(picks)
+        query, name = place[record.query_id], record.query_id
+        picks = zip(_ids(task, query, record.chosen), record.q_values, strict=True)
+        runs.setdefault(_row(record.setting), {})[name] = falling_scores(picks)
+        judged[name] = task.judged[query] if task.judged else dict.fromkeys(_ids(task, query, record.gold), 1)
     stem = Path(folder) / f"{task.name}_{records[0].setting.num_chunks}".replace(" ", "_")
     write_qrels(Path(f"{stem}.qrels"), judged)
     for row, run in runs.items():
         write_run(Path(f"{stem}.{row}.run"), run, row)
+
+
+def _ids(task: Task, query: int, numbers: Sequence[int]) -> Sequence[str]:
+    return [str(number) for number in numbers] if task.chunk_ids is None else task.chunk_ids(query, numbers)
 
 
 def _row(setting: Setting) -> str:
