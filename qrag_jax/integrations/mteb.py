@@ -1,4 +1,4 @@
-"""MTEB 2: our searches and encoders as models for `mteb.evaluate`, which needs torch too (`pip install mteb`).
+"""MTEB 2: our searches and encoders as models for `mteb.evaluate`, which needs torch and sentence-transformers.
 
 MTEB keeps results by the revision of a model. Here it is a hash of all that decides on the scores.
 """
