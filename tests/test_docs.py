@@ -18,6 +18,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.beir_folders import make_rows, write_beir
 from support.compiling import give_back
 from support.documents import tiny_pdf
 
@@ -321,6 +322,8 @@ def _write_desk() -> None:
         {"question": "Who has the map?", "evidence": [{"file": "house.md", "text": lines[2]}]},
     ])  # fmt: skip
     _write_index()
+    for split in ("test", "dev"):
+        write_beir(Path("small"), make_rows(seed=len(split)), split)
     Path("qa2_valid.txt").write_text(_STORY, encoding="utf-8")
     Path("hotpot_dev.json").write_text(json.dumps([_HOTPOT]), encoding="utf-8")
     Path("run.yaml").write_text(

@@ -1,12 +1,13 @@
 """`qrag eval`: scores a trained retriever and its baselines on questions with known gold chunks."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qrag_jax import service
 from qrag_jax.cli.flags import made
 from qrag_jax.cli.llm_flags import HELP, llm_config, llm_table
-from qrag_jax.cli.output_paths import STDOUT, check_outputs
+from qrag_jax.cli.output_paths import STDOUT, check_outputs, check_place
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown_lines, write_json
@@ -21,8 +22,8 @@ if TYPE_CHECKING:  # they import JAX
 _DESCRIPTION = """\
 Score a trained retriever against baselines, on questions with known gold chunks.
 
-The questions are bAbI questions hidden in long text, HotpotQA, MuSiQue, 2WikiMultihopQA, or your own, as text or
-vectors. Methods: `trained`; `untrained`, the same search without training; `single_step`, the nearest vectors; `bm25`.
+The questions are those of bAbI (hidden in long text), HotpotQA, MuSiQue, 2WikiMultihopQA, BEIR, or your own.
+Methods: `trained`; `untrained`, the same search without training; `single_step`, the nearest vectors; `bm25`.
 
 The output is a table of exact match and F1 of facts with 95% intervals, one row for each method, protocol and length.
 --json writes the rows; --per_query writes one line for each question with the chosen chunks and their Q values.
@@ -47,6 +48,7 @@ examples:
   qrag eval runs/multihop --hotpot hotpot_dev.json --answers answers.jsonl --answer_bounds --tests tests.json
   qrag eval runs/mine --jsonl questions.jsonl --answers --answer_measures em,f1,judge --llm openai \\
       --base_url http://127.0.0.1:8080/v1 --llm_model qwen3
+  qrag eval runs/mine --beir scifact/ --num_steps 10 --trec trec/
   qrag eval runs/index --vectors index/         chunks.npy, questions.npy and episodes.jsonl
 """
 _FLAGS = f"""\
@@ -56,6 +58,7 @@ run
 |! --hotpot FILE           HotpotQA (distractor) as .json, .jsonl[.gz], .parquet, ...
 |! --musique FILE          MuSiQue
 |! --2wiki FILE            2WikiMultihopQA
+|! --beir DIR              a BEIR folder, or one of its qrels/NAME.tsv (default: test)
 |! --vectors DIR           chunk and question vectors, for a run trained on vectors
 . --haystack
 --num_chunks N,N,...       context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)
@@ -74,6 +77,7 @@ run
 . --tests OUT              write paired tests between the methods as JSON, and print them
 --json OUT                 write the rows as JSON; - prints them instead of the table
 --per_query OUT.jsonl      write one line for each question: chosen chunks and Q values
+. --trec DIR               write a ranking of each row and the judgements as TREC files, for trec_eval and ir_measures
 --follow_links --max_input_gb --no_compile_cache
 answers:
 --answers [OUT.jsonl]      also score answers by a language model; with a file, write one line for each answer
@@ -90,6 +94,8 @@ _CHOICES = {"methods": METHODS, "protocol": PROTOCOLS, "answer_measures": ANSWER
 def _run(args: argparse.Namespace) -> int:
     """Returns 0, or 1 if `--answers` got no answer at all."""
     check_outputs(vars(args))
+    if args.trec:
+        check_place("trec", Path(args.trec, "qrels"))
     request = _request(args)
     with Progress() as progress:
         evaluated = service.evaluate_facts(request, progress.watch())
@@ -107,7 +113,7 @@ def _run(args: argparse.Namespace) -> int:
 def _request(args: argparse.Namespace) -> "EvalRequest":
     from qrag_jax.eval.retrieval.score import Options
 
-    values, kinds = vars(args), ("babi", "jsonl", "vectors", *MULTIHOP_SETS)
+    values, kinds = vars(args), ("babi", "jsonl", "vectors", "beir", *MULTIHOP_SETS)
     kind = next(kind for kind in kinds if values[kind] is not None)
     source = made(service.QuestionSource, values, kind=kind, path=values[kind])
     options, answers = made(Options, values), _answers_request(args)
@@ -127,6 +133,7 @@ def _write_facts(evaluated: "Evaluated", args: argparse.Namespace) -> None:
     """Writes the scores of facts, before a language model is asked, which takes long and may fail."""
     from qrag_jax.eval.retrieval.records import write_records, write_rows
     from qrag_jax.eval.retrieval.report import format_table
+    from qrag_jax.eval.retrieval.trec_files import write_trec
 
     scored = evaluated.scored
     if args.per_query:
@@ -135,6 +142,9 @@ def _write_facts(evaluated: "Evaluated", args: argparse.Namespace) -> None:
         write_rows(args.json, scored.rows)
     if args.json != STDOUT:
         print(shown_lines(format_table(scored.rows)), flush=True)
+    if args.trec:
+        for task, records in zip(evaluated.tasks, scored.records, strict=True):
+            write_trec(args.trec, task, records)
 
 
 def _answers(evaluated: "Evaluated", request: "AnswersRequest", args: argparse.Namespace) -> "Answered":

@@ -15,6 +15,7 @@ _INPUTS = (
     "hotpot",
     "musique",
     "2wiki",
+    "beir",
     "calibrate",
     "haystack",
     "distractors",
@@ -27,7 +28,12 @@ _INPUTS = (
 )
 _HAYSTACK_TEXTS = (".txt", ".md", ".gz")
 # From folders of these flags, only files with these suffixes are read.
-_TEXTS = {"babi": (".txt", ".gz"), "haystack": _HAYSTACK_TEXTS, "filler": _HAYSTACK_TEXTS}
+_TEXTS = {
+    "babi": (".txt", ".gz"),
+    "beir": (".jsonl", ".tsv", ".gz"),
+    "haystack": _HAYSTACK_TEXTS,
+    "filler": _HAYSTACK_TEXTS,
+}
 _LOGS = ("metrics.jsonl", "times.jsonl")  # of a run; a file of its scores may be in the same folder
 STDOUT = "-"
 

@@ -16,7 +16,7 @@ Lines that begin with # are comments.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, unquote
@@ -36,6 +36,24 @@ def rank_documents(scores: Mapping[str, float]) -> list[str]:
     with np.errstate(over="ignore"):  # beyond the largest float32 all are equal
         rounded = np.array(list(scores.values()), np.float64).astype(np.float32).tolist()
     return [document for _, document in sorted(zip(rounded, scores, strict=True), reverse=True)]
+
+
+def falling_scores(ranked: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Document id -> score of a ranking, so that every tool ranks the documents in this order.
+
+    A document that comes again keeps its first place. Scores fall strictly, also as 32-bit floats: one that would tie
+    or rise becomes the next smaller number.
+
+    Args:
+        ranked: document ids and scores, best first.
+    """
+    scores: dict[str, float] = {}
+    last = np.float32(np.inf)
+    for document, score in ranked:
+        if document not in scores:
+            last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
+            scores[document] = float(last)
+    return scores
 
 
 def precision_at(ranking: Sequence[str], judged: Mapping[str, int], k: int) -> float:

@@ -5,12 +5,13 @@ or episodes over the user's vectors.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
 
+from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.data.questions.vector_task import VectorTask, stack_episodes
 from qrag_jax.data.stories.babilong import compose, draw_noise_pool, fits, text_table
 from qrag_jax.data.stories.haystack import Haystack
@@ -42,6 +43,8 @@ class Task:
         noise: ids of texts that may be in any context and answer nothing (a haystack); None: there are none.
         sets: the data set of every query, in a mixture of several; None: one set.
         num_gold: int [queries], gold chunks of each; None: not known.
+        chunk_ids: (query number, numbers of chunks of its context) -> ids of these chunks; None: their numbers.
+        judged: judgements of every query, by id of the chunk; None: gold chunks have 1.
     """
 
     name: str
@@ -57,6 +60,8 @@ class Task:
     noise: np.ndarray | None = None
     sets: Sequence[str] | None = None
     num_gold: np.ndarray | None = None
+    chunk_ids: Callable[[int, Sequence[int]], Sequence[str]] | None = None
+    judged: Sequence[Mapping[str, int]] | None = None
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -90,6 +95,7 @@ class Task:
 
 def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
     """The queries of the given numbers, in that order, over the same pools."""
+    ids = task.chunk_ids
     return replace(
         task,
         name=name or task.name,
@@ -100,6 +106,8 @@ def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
         answers=None if task.answers is None else [task.answers[int(i)] for i in queries],
         sets=None if task.sets is None else [task.sets[int(i)] for i in queries],
         num_gold=None if task.num_gold is None else task.num_gold[queries],
+        chunk_ids=None if ids is None else lambda query, numbers: ids(int(queries[query]), numbers),
+        judged=None if task.judged is None else [task.judged[int(i)] for i in queries],
     )
 
 
@@ -236,6 +244,48 @@ def examples_task(
     num_gold = np.array([len(set(example.gold)) for example in examples])
     return Task(
         name, texts, asked, query_ids, sizes, contexts, fingerprint, num_left_out, notes, right, None, sets, num_gold
+    )
+
+
+def corpus_task(study: StudyTask, judged: Mapping[str, Mapping[str, int]], num_left_out: int = 0) -> Task:
+    """Questions that all search one corpus: a document is a chunk, and a context has all of them in their order.
+
+    A document that is the question itself is not in the context of that question (`StudyQuestion.itself`).
+
+    Args:
+        study: documents and questions.
+        judged: question id -> document id -> judgement.
+        num_left_out: as of `Task`.
+    """
+    place = {document.id: number for number, document in enumerate(study.documents)}
+    names, asked = list(place), study.questions
+    gold_of = [[place[name] for name in question.relevant] for question in asked]
+
+    def chunks_of(query: int) -> np.ndarray:
+        return np.delete(np.arange(len(names), dtype=np.int32), [place[name] for name in [asked[query].itself] if name])
+
+    def contexts(queries: np.ndarray, rng: np.random.Generator) -> Contexts:
+        del rng
+        ids = np.full((len(queries), len(names)), PADDING, np.int32)
+        gold = np.zeros(ids.shape, bool)
+        for row, query in enumerate(queries.tolist()):
+            own = chunks_of(query)
+            ids[row, : len(own)] = own
+            gold[row, np.searchsorted(own, gold_of[query])] = True
+        return Contexts(np.asarray(queries, np.int32), ids, gold)
+
+    return Task(
+        study.name,
+        [document.text for document in study.documents],
+        [question.text for question in asked],
+        [question.id for question in asked],
+        np.array([len(names) - bool(question.itself) for question in asked]),
+        contexts,
+        lambda query: _digest([asked[query].text, *sorted(study.documents[i].text for i in gold_of[query])]),
+        num_left_out,
+        num_gold=np.array([len(question.relevant) for question in asked]),
+        chunk_ids=lambda query, numbers: [names[i] for i in chunks_of(query)[list(numbers)]],
+        judged=[judged[question.id] for question in asked],
     )
 
 

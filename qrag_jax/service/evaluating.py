@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from qrag_jax.data.corpora.beir import NOT_ASKED, read_beir, whole_judgements
 from qrag_jax.data.questions.examples import read_examples
 from qrag_jax.data.questions.multihop import READERS, describe
 from qrag_jax.data.questions.vector_task import read_vector_task
@@ -26,10 +27,12 @@ from qrag_jax.eval.retrieval.compare import Comparison, compare
 from qrag_jax.eval.retrieval.score import Options, Scored, check_protocols, open_run, score
 from qrag_jax.llm.config import LlmConfig, make_generator
 from qrag_jax.llm.wrappers import WatchedGenerator
-from qrag_jax.qrag.tasks import Task, examples_task, hidden_stories_tasks, vectors_task
+from qrag_jax.qrag.tasks import Task, corpus_task, examples_task, hidden_stories_tasks, vectors_task
 from qrag_jax.types import NOBODY, Arg, InputError, TextGenerator, UsageError, Watch
 
 LENGTH_FACTORS = (1, 4, 16, 64)
+MOST_DOCUMENTS = 200_000  # of a BEIR folder
+MOST_PAIRS = 100_000_000  # of a question and a document that it searches; about 3 GB
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,9 @@ class QuestionSource:
     """Questions with gold chunks.
 
     Attributes:
-        kind: `babi` (hidden in a haystack), `jsonl`, `vectors`, or a set of `multihop.READERS`.
-        path: file of the questions; for vectors, their folder.
+        kind: `babi` (hidden in a haystack), `jsonl`, `vectors`, `beir`, or a set of `multihop.READERS`.
+        path: file of the questions; for vectors, their folder; for beir, the folder, or one of its qrels files instead
+            of `qrels/test.tsv`.
         haystack: for babi, text to hide facts in.
         max_haystack_sentences: most sentences of the haystack.
         num_chunks: for babi, lengths of contexts in chunks; None: `LENGTH_FACTORS` times the training length.
@@ -110,6 +114,8 @@ def evaluate_facts(request: EvalRequest, watch: Watch = NOBODY) -> Evaluated:
     check_protocols(request.options, trained, calibrated=bool(request.calibrate))
     source, training_chunks = request.source, trained.labels.training_chunks
     tasks = list(report_tasks(source, training_chunks, trained.data, watch))
+    if source.kind == "beir":
+        _check_size(tasks[0], request.options.num_questions)
     reader = None if request.answers is None else make_reader(request.answers, source.kind, tasks, watch)
     held_out = None
     if request.calibrate:
@@ -225,9 +231,38 @@ def _task_with_chunks(kind: str, path: str, watch: Watch) -> Task:
         return examples_task(_name(path), read_examples(path))
     if kind == "vectors":
         return vectors_task(_name(path), read_vector_task(path))
+    if kind == "beir":
+        return _beir_task(Path(path), watch)
     read = READERS[kind](path)
     watch.note(describe(_name(path), read))
     return examples_task(f"{kind} {_name(path)}", read.examples, sum(read.left_out.values()), answers=read.answers)
+
+
+def _beir_task(path: Path, watch: Watch) -> Task:
+    """The questions of a BEIR folder, which all search its corpus; a document is a chunk."""
+    folder, qrels = path, "test"
+    if path.name.endswith((".tsv", ".tsv.gz")):
+        folder, qrels = path.parent.parent, path.name.split(".tsv")[0]
+    read = read_beir(folder, f"beir {folder.absolute().name} {qrels}", qrels=qrels)
+    left_out = ", ".join(f"{number:,} ({reason})" for reason, number in read.left_out.items()) or "none"
+    watch.note(
+        f"{read.name}: {len(read.questions):,} questions, {len(read.documents):,} documents; left out: {left_out}"
+    )
+    return corpus_task(read, whole_judgements(folder, qrels), sum(read.left_out.get(reason, 0) for reason in NOT_ASKED))
+
+
+def _check_size(task: Task, num_questions: int | None) -> None:
+    """Refuses a corpus whose contexts do not fit into memory, before anything is embedded."""
+    documents, asked = len(task.texts), min(len(task), num_questions or len(task))
+    if documents > MOST_DOCUMENTS:
+        raise UsageError(
+            f"{task.name}: {documents:,} documents; a run reads all of them at every pick, and takes at most "
+            f"{MOST_DOCUMENTS:,}: give a part of the corpus"
+        )
+    if documents * asked > MOST_PAIRS:
+        reason = f"{documents:,} documents for each of {asked:,} questions do not fit into memory; ask at most "
+        most = Arg("num_questions", MOST_PAIRS // documents)
+        raise UsageError((f"{task.name}: ", reason, most), field="num_questions")
 
 
 def _haystack(source: QuestionSource, trained_on: Mapping[str, Any], watch: Watch) -> Haystack:

@@ -1,10 +1,13 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
+from support.beir_folders import make_rows, write_beir
 
 from qrag_jax.cli.main import main
 from qrag_jax.eval.retrieval.records import read_records, read_rows
+from qrag_jax.measures.trec import read_qrels, read_run
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.service.evaluating import QuestionSource, _calibration_task
 from qrag_jax.types import NOBODY
@@ -227,6 +230,82 @@ def test_what_no_row_could_be_of_is_refused_at_once(run, sets, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     assert main(["eval", run, "--hotpot", sets["test.json"], "--methods", "trained", *flags]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def beir(tmp_path_factory):
+    """A BEIR folder with two sets of judgements."""
+    folder = write_beir(tmp_path_factory.mktemp("sets") / "small", make_rows())
+    documents, questions, judged = make_rows()
+    halves = [dict(part) for part in (list(judged.items())[:6], list(judged.items())[6:])]
+    for name, half in zip(("test", "dev"), halves, strict=True):
+        write_beir(folder, (documents, questions, half), name)
+    return folder
+
+
+def test_a_beir_folder_is_scored_over_its_whole_corpus(run, beir, tmp_path, capsys):
+    out, trec = tmp_path / "rows.json", tmp_path / "trec"
+    flags = ["--methods", "bm25", "--num_steps", "10", "--json", str(out), "--trec", str(trec)]
+    assert main(["eval", run, "--beir", str(beir), *flags]) == 0
+    assert "beir small test: 6 questions, 40 documents; left out: none" in capsys.readouterr().err
+    (row,) = read_rows(out)
+    assert (row.task, row.n, row.setting.num_chunks) == ("beir small test", 6, 40)
+    names = ["beir_small_test_40.bm25.fixed.run", "beir_small_test_40.qrels"]
+    assert sorted(file.name for file in trec.iterdir()) == names
+    judged, found = read_qrels(trec / names[1]), read_run(trec / names[0])
+    assert judged == dict(list(make_rows()[2].items())[:6])  # graded, as in the folder
+    # The gold documents among the picks, counted in the files and by the row.
+    shares = [
+        2 * len(gold & own.keys()) / (len(gold) + 10) for gold, own in zip(golds(judged), found.values(), strict=True)
+    ]
+    assert row.fact_f1 == pytest.approx(np.mean(shares))
+
+
+def golds(judged):
+    return [{name for name, value in own.items() if value > 0} for own in judged.values()]
+
+
+def test_other_qrels_of_a_beir_folder(run, beir, capsys):
+    flags = ["--methods", "bm25", "--json", "-"]
+    dev = str(beir / "qrels" / "dev.tsv")
+    assert main(["eval", run, "--beir", dev, *flags]) == 0
+    shown = capsys.readouterr()
+    assert "beir small dev: 6 questions, 40 documents" in shown.err and '"beir small dev"' in shown.out
+    assert main(["eval", run, "--beir", str(beir), "--calibrate", dev, *flags]) == 0
+    assert "fitted on 6 questions of beir small dev" in capsys.readouterr().err
+
+
+def test_a_beir_folder_with_a_missing_part_is_refused(run, beir, tmp_path, capsys):
+    copy = tmp_path / "broken"
+    for name, message in (
+        ("queries.jsonl", "queries.jsonl: no such file; expected lines"),
+        ("qrels/test.tsv", "test.tsv: no such file; this folder has the qrels dev"),
+        ("corpus.jsonl", "corpus.jsonl: no such file; expected lines"),
+    ):
+        shutil.copytree(beir, copy, dirs_exist_ok=True)
+        (copy / name).unlink()
+        assert main(["eval", run, "--beir", str(copy), "--methods", "bm25"]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["eval", run, "--beir", str(copy / "qrels" / "none.tsv")]) == 2
+    assert main(["eval", run, "--beir", str(beir), "--json", str(beir / "corpus.jsonl")]) == 2
+    assert "which --beir reads; name a file elsewhere" in capsys.readouterr().err
+
+
+def test_a_corpus_that_is_too_large_is_refused_before_it_is_embedded(run, beir, monkeypatch, capsys):
+    monkeypatch.setattr("qrag_jax.service.evaluating.MOST_PAIRS", 100)
+    assert main(["eval", run, "--beir", str(beir), "--methods", "bm25"]) == 2
+    message = "40 documents for each of 6 questions do not fit into memory; ask at most --num_questions 2"
+    assert message in capsys.readouterr().err
+    assert main(["eval", run, "--beir", str(beir), "--methods", "bm25", "--num_questions", "2"]) == 0
+    monkeypatch.setattr("qrag_jax.service.evaluating.MOST_DOCUMENTS", 39)
+    assert main(["eval", run, "--beir", str(beir), "--methods", "bm25"]) == 2
+    assert "40 documents; a run reads all of them at every pick, and takes at most 39" in capsys.readouterr().err
+
+
+def test_a_folder_of_trec_files_that_cannot_be_made_is_refused_at_once(run, beir, tmp_path, capsys):
+    (tmp_path / "file").write_text("x")
+    assert main(["eval", run, "--beir", str(beir), "--trec", str(tmp_path / "file")]) == 2
+    assert "is not a folder; name another file" in capsys.readouterr().err
 
 
 def test_stories_are_calibrated_at_the_training_length(babi, haystack):

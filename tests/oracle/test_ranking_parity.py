@@ -4,7 +4,13 @@ import random
 
 import pytest
 
-from qrag_jax.measures.trec import read_qrels, read_run, score_run, write_qrels, write_run
+from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
+from qrag_jax.eval.retrieval.records import QueryRecord
+from qrag_jax.eval.retrieval.trec_files import write_trec
+from qrag_jax.eval.setting import Setting
+from qrag_jax.measures.trec import ndcg, read_qrels, read_run, score_run, write_qrels, write_run
+from qrag_jax.qrag.tasks import corpus_task
+from qrag_jax.types import Document
 
 pytestmark = pytest.mark.oracle
 
@@ -74,3 +80,34 @@ def test_files_are_read_alike(tmp_path, seed):
     ours = score_run(read_run(tmp_path / "run"), read_qrels(tmp_path / "qrels"), KS)
     assert ours == score_run(places, qrels, KS)
     check(ours, *(list(rows) for rows in theirs))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_picks_of_an_evaluation_are_ranked_alike(tmp_path, seed):
+    """Ties, values that rise, and ids with blanks: every tool ranks the documents as they were picked."""
+    import ir_measures as ir
+
+    rnd = random.Random(seed)
+    names = [*IDS, "Paris (city)", "50 %", "#1"]
+    documents = tuple(Document(name, f"text of {name}") for name in names)
+    judged = {f"q{n}": {name: rnd.choice([1, 1, 2, 3]) for name in rnd.sample(names, 6)} for n in range(12)}
+    questions = tuple(StudyQuestion(query, "?", tuple(own)) for query, own in judged.items())
+    task = corpus_task(StudyTask("set", "documents", documents, questions), judged)
+    setting, records, picked = (
+        Setting(method="trained", mode="none", positions="none", seed=0, num_chunks=len(names)),
+        [],
+        {},
+    )
+    for query, own in judged.items():
+        chosen = tuple(rnd.sample(range(len(names)), 20))
+        gold = tuple(names.index(name) for name in own)
+        values = tuple(rnd.choice([0.0, 0.5, 0.5, 1.0]) for _ in chosen)
+        records.append(QueryRecord(query, "?", setting, chosen, values, gold, 0.0, 0.0))
+        picked[query] = [names[i] for i in chosen]
+    write_trec(tmp_path, task, records)
+    qrels, run = tmp_path / f"set_{len(names)}.qrels", tmp_path / f"set_{len(names)}.trained.fixed.run"
+    ours = score_run(read_run(run), read_qrels(qrels), KS)
+    assert {query: row["ndcg_cut_10"] for query, row in ours.items()} == {
+        query: ndcg(picked[query], own, 10) for query, own in judged.items()
+    }
+    check(ours, list(ir.read_trec_qrels(str(qrels))), list(ir.read_trec_run(str(run))))

@@ -3,11 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
 from qrag_jax.data.questions.vector_task import make_vector_task
 from qrag_jax.data.stories.haystack import Haystack
 from qrag_jax.data.stories.stories import StoriesBuilder, select
-from qrag_jax.qrag.tasks import PADDING, examples_task, hidden_stories_tasks, subset, vectors_task
-from qrag_jax.types import Example, InputError, InputWarning, UsageError
+from qrag_jax.qrag.tasks import PADDING, corpus_task, examples_task, hidden_stories_tasks, subset, vectors_task
+from qrag_jax.types import Document, Example, InputError, InputWarning, UsageError
 
 
 def make_stories():
@@ -321,3 +322,35 @@ def test_vectors_have_the_fingerprint_of_what_they_are():
     assert base == fingerprint(chunks[::-1].copy(), questions[::-1].copy(), 0, [1, 3], [1])
     assert base != fingerprint(chunks, questions, 0, [0, 2, 3], [2])
     assert base != fingerprint(chunks, questions, 1, [0, 2, 3], [0])
+
+
+# --- a corpus
+
+
+def make_corpus_task():
+    documents = tuple(Document(name, text) for name, text in (("a", "rye"), ("b", "oats"), ("c", "rye"), ("d", "hay")))
+    questions = (
+        StudyQuestion("q", "Which?", ("c", "d")),
+        StudyQuestion("b", "Like oats?", ("d",), itself="b"),
+        StudyQuestion("r", "which? ", ("a", "d")),
+    )
+    judged = {"q": {"c": 2, "d": 1}, "b": {"d": 1}, "r": {"a": 1, "d": 1}}
+    return corpus_task(StudyTask("corpus", "documents", documents, questions), judged, num_left_out=3)
+
+
+def test_every_question_searches_all_documents_but_itself():
+    task = make_corpus_task()
+    found = task.contexts(np.array([1, 0]), np.random.default_rng(0))
+    assert found.questions.tolist() == [1, 0] and task.questions[1] == "Like oats?"
+    assert found.chunks.tolist() == [[0, 2, 3, PADDING], [0, 1, 2, 3]]
+    assert found.gold.tolist() == [[False, False, True, False], [False, False, True, True]]
+    assert (task.texts, task.sizes.tolist(), task.num_left_out) == (["rye", "oats", "rye", "hay"], [4, 3, 4], 3)
+    assert task.num_gold.tolist() == [2, 1, 2]
+    assert [list(task.chunk_ids(query, (0, 2))) for query in range(3)] == [["a", "c"], ["a", "d"], ["a", "c"]]
+    part = subset(task, np.array([1]))
+    assert list(part.chunk_ids(0, (1,))) == ["c"] and part.judged == [{"d": 1}]
+
+
+def test_the_same_question_over_equal_texts_is_the_same():
+    task = make_corpus_task()
+    assert task.fingerprint(0) == task.fingerprint(2) != task.fingerprint(1)

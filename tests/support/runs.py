@@ -82,9 +82,9 @@ def same_run(one, other):
     assert steps[0] == steps[1]
 
 
-def save_run(folder, texts, num_steps=2):
+def save_run(folder, texts, num_steps=2, encoder=SCRATCH):
     """A latent run as it was drawn, saved without training: its folder."""
-    model = ModelConfig(encoder=SCRATCH, latent=LATENT)
+    model = ModelConfig(encoder=encoder, latent=LATENT)
     env = EnvConfig(num_steps=num_steps)
     retriever, _, _ = new_retriever(model, env, texts, jax.random.key(0))
     arrays = {"params": retriever.params, "constants": dict(retriever.constants)}

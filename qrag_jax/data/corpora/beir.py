@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
@@ -11,7 +12,7 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
 from qrag_jax.data.dataset_rows import full_text, id_field, optional_text, short
 from qrag_jax.files.text_files import numbered_lines, plain_or_gz, read_json_lines, read_text_file
-from qrag_jax.types import Document, InputError, UsageError
+from qrag_jax.types import Document, InputError, InputWarning, UsageError
 
 # Why a question is left out; the last three count judgements and documents, as they say.
 NO_RELEVANT = "no relevant document"
@@ -19,6 +20,7 @@ NOT_IN_CORPUS = "relevant documents not in the corpus"
 NO_QUERY = "judged, but not among the queries"
 LOST_RELEVANT = "judgements of relevant documents not in the corpus"
 EMPTY_DOCUMENT = "documents without title and text"
+NOT_ASKED = (NO_RELEVANT, NOT_IN_CORPUS, NO_QUERY)
 ITSELF = "documents with the id of a question, in its ranking"
 
 _CORPUS = 'lines {"_id", "text"[, "title"]} of a BEIR folder'
@@ -26,6 +28,7 @@ _QUERIES = 'lines {"_id", "text"} of a BEIR folder'
 _QRELS = "lines query id, document id, score with tabs between, of a BEIR folder"
 # What a header calls its columns, without the marks between words; one of them is enough.
 _COLUMNS = {"queryid", "qid", "query", "corpusid", "docid", "documentid", "score", "relevance", "rel", "label"}
+_Judged = dict[str, dict[str, tuple[float, int]]]  # query id -> document id -> score, and the line that gives it
 
 
 def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qrels: str = "test") -> StudyTask:
@@ -42,6 +45,8 @@ def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qr
     Args:
         split: not used: documents are labelled, not sentences.
         qrels: which judgements: "test", "dev", "train".
+
+    Warns of the first judgement whose query or document is not in the folder.
     """
     left_out: Counter[str] = Counter()
     documents = tuple(_documents(path, left_out))
@@ -51,7 +56,7 @@ def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qr
     left_out[NO_QUERY] += len(judged.keys() - queries.keys())
     questions = []
     for query, text in queries.items():
-        wanted = [document for document, score in judged[query].items() if score > 0]
+        wanted = [document for document, (score, _) in judged[query].items() if score > 0]
         relevant = tuple(document for document in wanted if document in known)
         if relevant:
             itself = query if query in known and query not in relevant else ""
@@ -61,8 +66,14 @@ def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qr
         else:
             left_out[NOT_IN_CORPUS if wanted else NO_RELEVANT] += 1
     counts = {reason: count for reason, count in left_out.items() if count}
+    unknown = _first_unknown(judged, queries.keys(), known)
     if not questions:
-        raise InputError(f"{path}: no question of qrels/{qrels}.tsv can be asked: {counts or 'it has none'}")
+        why = f"{counts or 'it has none'}" + ("" if unknown is None else f"; line {unknown[0]}: {unknown[1]}")
+        raise InputError(f"{path}: no question of qrels/{qrels}.tsv can be asked: {why}")
+    if unknown is not None:
+        line, what = unknown
+        told = InputWarning(f"{what}; such judgements are left out", file=_qrels_file(path, qrels), line=line)
+        warnings.warn(told, stacklevel=2)
     return StudyTask(name, "documents", documents, tuple(questions), left_out=counts)
 
 
@@ -88,13 +99,24 @@ def _queries(folder: Path, judged: Set[str]) -> dict[str, str]:
     return queries
 
 
-def _judgements(folder: Path, qrels: str) -> dict[str, dict[str, float]]:
-    """Query id -> document id -> score, in the order of the file."""
-    path = plain_or_gz(folder / "qrels" / f"{qrels}.tsv")
+def whole_judgements(folder: Path, qrels: str = "test") -> dict[str, dict[str, int]]:
+    """Query id -> document id -> score, of all judgements; refuses scores that TREC files cannot hold."""
+    found: dict[str, dict[str, int]] = {}
+    for query, own in _judgements(folder, qrels).items():
+        for document, (score, line) in own.items():
+            if score != int(score):
+                raise InputError(f"score {score} is no whole number", file=_qrels_file(folder, qrels), line=line)
+            found.setdefault(query, {})[document] = int(score)
+    return found
+
+
+def _judgements(folder: Path, qrels: str) -> _Judged:
+    """The judgements in the order of the file."""
+    path = _qrels_file(folder, qrels)
     if not path.is_file():
         there = sorted(file.name.split(".tsv")[0] for file in path.parent.glob("*.tsv*"))
         raise UsageError(f"{path}: no such file; this folder has the qrels {', '.join(there) or '(none)'}")
-    judged: dict[str, dict[str, float]] = {}
+    judged: _Judged = {}
     for index, (number, line) in enumerate(numbered_lines(read_text_file(path, _QRELS))):
         where = f"{path}:{number}"
         fields = line.split("\t")
@@ -107,9 +129,24 @@ def _judgements(folder: Path, qrels: str) -> dict[str, dict[str, float]]:
             raise InputError(f"{where}: score must be a number, got {short(fields[2])}; expected {_QRELS}")
         query = id_field(fields[0], "query id", where).strip()
         document = id_field(fields[1], "document id", where).strip()
-        if judged.setdefault(query, {}).setdefault(document, score) != score:
+        if judged.setdefault(query, {}).setdefault(document, (score, number))[0] != score:
             raise InputError(f"{where}: query {query} and document {document} had another score before: leave one line")
     return judged
+
+
+def _qrels_file(folder: Path, qrels: str) -> Path:
+    return plain_or_gz(folder / "qrels" / f"{qrels}.tsv")
+
+
+def _first_unknown(judged: _Judged, queries: Set[str], documents: Set[str]) -> tuple[int, str] | None:
+    """The line of the first judgement of something that the folder does not have, and what that is."""
+    for query, own in judged.items():
+        for document, (_, line) in own.items():
+            if query not in queries:
+                return line, f"queries.jsonl has no query {query!r}"
+            if document not in documents:
+                return line, f"corpus.jsonl has no document {document!r} with a text"
+    return None
 
 
 def _score(text: str) -> float | None:

@@ -13,8 +13,9 @@ from qrag_jax.data.corpora.beir import (
     NO_RELEVANT,
     NOT_IN_CORPUS,
     read_beir,
+    whole_judgements,
 )
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, InputWarning, UsageError
 
 CORPUS = [
     {"_id": "d1", "title": "Rye", "text": "Rye is a grass.\nIt is hardy."},
@@ -41,6 +42,8 @@ q4\tgone\t1
 q9\td1\t1
 """
 
+LEFT_OUT = pytest.mark.filterwarnings("ignore:.*such judgements are left out")
+
 
 def write(tmp_path, corpus=CORPUS, queries=QUERIES, qrels=QRELS, split="test", gz=False):
     (tmp_path / "qrels").mkdir(exist_ok=True)
@@ -57,6 +60,7 @@ def put(path, text, gz):
         path.write_text(text)
 
 
+@LEFT_OUT
 def test_reads_a_folder(tmp_path):
     task = read_beir(write(tmp_path), "grain")
     assert (task.name, task.kind, dict(task.sentences)) == ("grain", "documents", {})
@@ -74,6 +78,7 @@ def test_reads_a_folder(tmp_path):
     assert task.left_out == {EMPTY_DOCUMENT: 1, NO_RELEVANT: 1, NOT_IN_CORPUS: 1, NO_QUERY: 1, LOST_RELEVANT: 1}
 
 
+@LEFT_OUT
 def test_compressed_files_and_other_qrels_are_the_same(tmp_path):
     (tmp_path / "plain").mkdir()
     (tmp_path / "packed").mkdir()
@@ -118,6 +123,7 @@ def test_ids_stay_as_they_are_written(tmp_path):
     assert [(question.id, question.relevant) for question in task.questions] == [("q%20 1", ("my doc",))]
 
 
+@LEFT_OUT
 def test_a_query_that_is_not_judged_may_be_empty(tmp_path):
     whole = read_beir(write(tmp_path), "grain")
     empty = [query | {"text": " "} if query["_id"] == "of another split" else query for query in QUERIES]
@@ -141,6 +147,38 @@ def test_a_query_that_is_not_judged_may_be_empty(tmp_path):
 def test_broken_folders_are_refused(tmp_path, change, message):
     with pytest.raises(InputError, match=message):
         read_beir(write(tmp_path, **change), "t")
+
+
+@pytest.mark.parametrize(
+    ("qrels", "message"),
+    [
+        ("q1\td2\t1\nq9\td2\t1\n", "test.tsv:2: queries.jsonl has no query 'q9'; such judgements are left out"),
+        ("q1\td2\t1\nq1\tx\t1\n", "test.tsv:2: corpus.jsonl has no document 'x' with a text; such judgements are left"),
+    ],
+)
+def test_the_first_judgement_of_something_unknown_is_told(tmp_path, qrels, message):
+    with pytest.warns(InputWarning, match=message):
+        assert len(read_beir(write(tmp_path, qrels=qrels), "t").questions) == 1
+
+
+@pytest.mark.parametrize(
+    ("qrels", "message"),
+    [
+        ("q9\td2\t1\n", "can be asked: .*; line 1: queries.jsonl has no query 'q9'"),
+        ("q1\td2\t0\nq1\tx\t1\n", "can be asked: .*; line 2: corpus.jsonl has no document 'x' with a text"),
+        ("query-id\tcorpus-id\tscore\n", "can be asked: .*documents without title and text"),
+    ],
+)
+def test_where_nothing_can_be_asked_the_first_unknown_is_named(tmp_path, qrels, message):
+    with pytest.raises(InputError, match=message):
+        read_beir(write(tmp_path, qrels=qrels), "t")
+
+
+def test_judgements_as_whole_numbers(tmp_path):
+    found = whole_judgements(write(tmp_path))
+    assert found["q2"] == {"d1": 1, "d2": 0, "gone": 1} and list(found) == ["q1", "q2", "q3", "q4", "q9"]
+    with pytest.raises(InputError, match="test.tsv:2: score 0.5 is no whole number"):
+        whole_judgements(write(tmp_path, qrels="q1\td1\t2.0\nq1\td2\t0.5\n"))
 
 
 def test_missing_files(tmp_path):

@@ -19,7 +19,7 @@ from qrag_jax.eval.study.results.question_scores import headline_means
 from qrag_jax.eval.study.results.study_answers import StudyAnswer, answer_means, answer_objects
 from qrag_jax.llm.prices import Prices
 from qrag_jax.measures.aggregate import holm_p_values, mean_interval, paired_difference
-from qrag_jax.measures.trec import write_qrels, write_run
+from qrag_jax.measures.trec import falling_scores, write_qrels, write_run
 
 _SAME = 1e-12  # scores nearer than this are equal: the same F1 reached by other sums
 
@@ -280,20 +280,8 @@ def question_objects(outcome: Outcome) -> list[dict[str, object]]:
 
 
 def document_run(found: Sequence[FoundChunks]) -> dict[str, dict[str, float]]:
-    """Question id -> document id -> score: documents in the order of their best chunk, by its cosine.
-
-    Scores fall strictly, also as the 32-bit floats by which trec_eval ranks: a document that would tie has the next
-    smaller one.
-    """
-    run: dict[str, dict[str, float]] = {}
-    for one in found:
-        scores = run.setdefault(one.question_id, {})
-        last = np.float32(np.inf)
-        for hit in one.hits:
-            if hit.document_id not in scores:
-                last = min(np.float32(hit.score), np.nextafter(last, np.float32(-np.inf)))
-                scores[hit.document_id] = float(last)
-    return run
+    """Question id -> document id -> score: documents in the order of their best chunk, by its cosine."""
+    return {one.question_id: falling_scores((hit.document_id, hit.score) for hit in one.hits) for one in found}
 
 
 def write_trec(outcome: Outcome, folder: Path) -> None:
