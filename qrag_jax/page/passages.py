@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 
 from qrag_jax.documents.converted import counted
 from qrag_jax.index.options import Found
-from qrag_jax.markup import Html, element, join, marked
+from qrag_jax.markup import Html, element, join
 from qrag_jax.page.frame import ANCHOR, DOCUMENT_PATH, spans_text
 from qrag_jax.search.citations import Citation
-from qrag_jax.types import Hit, NoteHit, Place, Span, span_in_text
+from qrag_jax.types import Hit, NoteHit, Place, Span, marked_passage
 
 _LONG = 1_500  # characters of a passage; a longer one is folded
 
@@ -120,8 +120,7 @@ def passage_parts(one: Hit | Citation, view: View) -> Iterator[Html]:
     """
     if one.context:
         yield element("p", element("span", "in: ", class_="label"), one.context, class_="context")
-    span = span_in_text(one.spans, (one.sentence.place.start, one.sentence.place.end))
-    whole = element("p", marked(one.text, [span] if span else []), class_="text")
+    whole = element("p", marked_passage(one.text, one.spans, one.sentence), class_="text")
     if len(one.text) > _LONG:
         yield element("p", element("mark", one.sentence.text), class_="text")
         whole = element("details", element("summary", f"the whole passage, {len(one.text):,} characters"), whole)
