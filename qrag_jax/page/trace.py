@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from qrag_jax.documents.converted import several
 from qrag_jax.index.options import Found
 from qrag_jax.markup import Html, element, join
 from qrag_jax.page.answers import answer_section, passages_section
@@ -38,17 +39,22 @@ def trace_page(results: Sequence[Found | Answer], document: Callable[[str], Docu
             break
         sections.append(section)
     left = len(results) - len(sections)
-    more = f"{left:,} more questions are not shown, because this file would be too large."
     return join(
         [
             begin(title, element("h1", title), own_style=True),
             *_contents(results[: len(sections)]),
             *sections,
-            element("p", more, class_="message") if left else "",
+            *_left_out(left, "question"),
             *documents.sections(),
             end(),
         ]
     )
+
+
+def _left_out(number: int, what: str) -> Iterator[Html]:
+    if number:
+        told = f"Left out, because this file would be too large: {several(number, what)}."
+        yield element("p", told, class_="message")
 
 
 def _contents(results: Sequence[Found | Answer]) -> Iterator[Html]:
@@ -103,9 +109,7 @@ class _Documents:
             )
             title = element("h2", element("bdi", name, class_="name"), id=f"doc-{number}")
             yield element("section", title, *lines, class_="document")
-        if left := len(self._documents) - len(self._parts):
-            told = f"{left:,} more documents are not shown, because this file would be too large."
-            yield element("p", told, class_="message")
+        yield from _left_out(len(self._documents) - len(self._parts), "document")
 
     def _anchor(self, name: str, start: int) -> str:
         return f"doc-{self._numbers[name]}-at-{start}"
@@ -119,6 +123,7 @@ def _places(result: Found | Answer) -> Iterator[Place]:
 
 def _fitting(places: dict[str, tuple[str, list[Span]]]) -> dict[str, list[Span]]:
     """The parts of documents that are shown: all, or as much around the passages as fits, the first documents first."""
+    parts: dict[str, list[Span]] = {}
     for width in _WIDTHS:
         parts = {name: parts_around(text, spans, width) for name, (text, spans) in places.items()}
         if sum(end - start for some in parts.values() for start, end in some) <= _MAX_DOCUMENTS:
