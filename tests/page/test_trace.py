@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_left_out_and_said(monkeypatch):
     page = read(trace_page(results, documents.__getitem__))
     assert "doc-1-at-0" in page.ids and "too large: 1 document." in page.text
     assert sum(link.startswith("#doc") for link in page.links) == 2
-    monkeypatch.setattr(trace, "_MAX_QUESTIONS", 1_000)
+    monkeypatch.setattr(trace, "_MAX_QUESTIONS", 600)
     page = read(trace_page(results, documents.__getitem__))
     assert "q1" in page.ids and "q3" not in page.ids and "too large: 2 questions." in page.text
 
