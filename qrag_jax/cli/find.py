@@ -250,6 +250,7 @@ examples:
   qrag find notes.index "Who has the key?" --only 'letters/*'        search an index of `qrag index build`
   qrag find notes/ --questions questions.txt --json > found.jsonl
   qrag find runs/mine notes/ "Who has the key?" --num_steps 4        search with a run
+  qrag find notes/ "Who has the key?" --html trace.html              write a page for a browser too
 """,
     flags=_FLAGS,
     usage="[--retriever R] [--top_k N] [--json] [...] [RUN] PATHS...|INDEX QUESTION",

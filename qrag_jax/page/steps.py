@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from qrag_jax.documents.converted import several
 from qrag_jax.index.options import Found
 from qrag_jax.markup import Html, element
 from qrag_jax.page.passages import View, hit_article, hits_section
@@ -24,7 +25,7 @@ def found_section(found: Found, view: View) -> Html:
     values = [value for hit in steps for value in (hit.score, hit.stop_score, *(one.score for one in hit.runners_up))]
     drawn = [0.0, *(value for value in values if value is not None)]
     scale = min(drawn), max(drawn)
-    about = element("p", f"{len(found.hits):,} picks of {found.num_chunks:,} chunks.", class_="about")
+    about = element("p", f"{several(len(found.hits), 'pick')} of {several(found.num_chunks, 'chunk')}.", class_="about")
     articles = (_step(hit, view, scale) for hit in found.hits)
     return view.section(about, *articles, _stop(found, view, scale), title="Picks, step by step")
 

@@ -12,7 +12,7 @@ def test_the_passages_and_their_documents(files, command, tmp_path):
     assert out == command("find", *files, QUESTION, "--retriever", "bm25")[1]
     page = read((tmp_path / "new" / "trace.html").read_text(encoding="utf-8"))
     assert page.marks[0] == "Mary picked up\nthe milk there."
-    assert page.marks[-2:] == ["Mary picked up", "the milk there."]  # two lines of the document
+    assert {"Mary picked up", "the milk there."} <= set(page.marks)  # two lines of the document
     assert any(link.startswith("#doc-1-at-") for link in page.links)
 
 
