@@ -9,6 +9,7 @@ frame-ancestors 'none'`. The server gives `style()` at `/style.css` and answers 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from qrag_jax.documents.converted import counted
 from qrag_jax.documents.read import CONVERTED, left_out
@@ -22,6 +23,7 @@ from qrag_jax.page.steps import found_section
 from qrag_jax.search.answer import Answer
 from qrag_jax.types import Document, Span
 
+_LINES_SENT = 500  # lines of a document in one part of its page
 _AROUND = 150_000  # characters of a document before and after a passage on one page
 
 
@@ -90,7 +92,9 @@ def document_page(
     start, stop = parts[0] if parts else (0, 0)
     if start:
         yield _part_link("Earlier part", document, max(0, start - _AROUND), index)
-    yield from document_lines(document, parts, make_marks(spans, [at], {at[0]: ANCHOR}))
+    lines = document_lines(document, parts, make_marks(spans, [at], {at[0]: ANCHOR}))
+    while some := join(islice(lines, _LINES_SENT)):
+        yield some
     if stop < size:
         yield _part_link("Later part", document, min(size, stop + _AROUND), index)
     yield end()
