@@ -77,3 +77,32 @@ def marked(text: str, spans: Sequence[tuple[int, int]], name: str = "mark", /, *
         element(name, text[start:end], **attributes) if is_inside else text[start:end]
         for start, end, is_inside in pieces((0, len(text)), spans)
     )
+
+
+# --- for notebooks: in the colours around it, without ids, because cells share a page
+
+_LINE = "1px solid color-mix(in srgb, currentColor 30%, transparent)"
+_CARD = f"border: {_LINE}; border-radius: 4px; padding: 6px 10px; margin: 6px 0; text-align: left;"
+_TEXT = "white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; margin: 4px 0;"
+_QUIET = "opacity: 0.75; font-size: 0.9em; overflow-wrap: anywhere;"
+
+
+def card(head: str, *inside: str) -> Html:
+    """A box with a head, for a cell of a notebook."""
+    return element("div", element("div", element("strong", element("bdi", head))), *inside, style=_CARD)
+
+
+def text_part(text: str) -> Html:
+    """Text with its line breaks, for a cell of a notebook."""
+    return element("div", text, style=_TEXT)
+
+
+def quiet_part(text: str) -> Html:
+    """Text beside the main one, for a cell of a notebook."""
+    return element("div", text, style=_QUIET)
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
+    """A table, for a cell of a notebook."""
+    head = element("tr", *(element("th", name) for name in names))
+    return element("table", head, *(element("tr", *(element("td", cell) for cell in row)) for row in rows))

@@ -14,6 +14,7 @@ from qrag_jax.errors import Stopped as Stopped
 from qrag_jax.errors import UsageError as UsageError
 from qrag_jax.errors import Words
 from qrag_jax.errors import check_fields as check_fields
+from qrag_jax.markup import Html, card, escape, join, marked, quiet_part, table, text_part
 
 Span = tuple[int, int]  # half-open character offsets (start, end) into Document.text
 
@@ -24,23 +25,7 @@ EmbedTokens = Callable[[str], tuple[np.ndarray, np.ndarray]]
 # Text -> its number of tokens, without special tokens.
 CountTokens = Callable[[str], int]
 
-
-def span_in_text(spans: Sequence[Span], inner: Span) -> Span | None:
-    """The characters of the text of a chunk (`chunking/text/chunks.py:chunk_text`) that are `inner` in its document.
-
-    Args:
-        spans: of the chunk.
-        inner: half-open characters of the document.
-
-    Returns:
-        Half-open characters of the text of the chunk; None if none of the spans contains `inner`.
-    """
-    before = 0
-    for start, end in spans:
-        if start <= inner[0] and inner[1] <= end:
-            return before + inner[0] - start, before + inner[1] - start
-        before += end - start + 1
-    return None
+_MAX_SHOWN = 2_000  # characters of a document in a notebook
 
 
 @runtime_checkable
@@ -206,6 +191,12 @@ class Document:
     text: str
     metadata: Mapping[str, object] = field(default_factory=dict)
 
+    def _repr_html_(self) -> str:
+        """Shows its beginning in a notebook."""
+        left = len(self.text) - _MAX_SHOWN
+        more = quiet_part(f"and {left:,} more characters") if left > 0 else ""
+        return card(self.id, text_part(self.text[:_MAX_SHOWN]), more)
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -224,6 +215,11 @@ class Chunk:
     spans: tuple[Span, ...]
     level: int
     num_tokens: int
+
+    def _repr_html_(self) -> str:
+        """Shows its place in a notebook; a chunk has no text of its own."""
+        where = ", ".join(f"{start:,} to {end:,}" for start, end in self.spans)
+        return card(self.document_id, quiet_part(f"characters {where}; level {self.level}, {self.num_tokens:,} tokens"))
 
 
 @dataclass(frozen=True)
@@ -322,6 +318,22 @@ class Sentence:
     score: float = 0.0
 
 
+def marked_passage(text: str, spans: Sequence[Span], sentence: Sentence) -> Html:
+    """The text of a passage (`chunking/text/chunks.py:chunk_text`) as HTML, its sentence marked if it is in a span.
+
+    Args:
+        text: that of the spans, with one character between two of them.
+        spans: half-open characters of the document.
+        sentence: of the same document.
+    """
+    place, before = sentence.place, 0
+    for start, end in spans:
+        if start <= place.start and place.end <= end:
+            return marked(text, [(before + place.start - start, before + place.end - start)])
+        before += end - start + 1
+    return escape(text)
+
+
 @dataclass(frozen=True, slots=True)
 class NoteHit:
     """A note that led to a passage.
@@ -398,6 +410,23 @@ class Hit:
     runners_up: tuple[RunnerUp, ...] = ()
     stop_score: float | None = None
 
+    def _repr_html_(self) -> str:
+        """Shows the passage in a notebook, with its sentence marked."""
+        parts = [quiet_part(f"in: {self.context}")] if self.context else []
+        parts.append(text_part(marked_passage(self.text, self.spans, self.sentence)))
+        parts += [quiet_part(f"also in {', '.join(map(str, self.copies))}")] if self.copies else []
+        parts += [quiet_part(f"note from {note.source}: {note.text}") for note in self.notes]
+        rows = [(f"{one.score:.3f}", one.text, str(one.place)) for one in self.runners_up]
+        parts += [table(("Q", "not picked", "where"), rows)] if rows else []
+        return card(f"{self.rank}. {self.sentence.place} ({self.score:.3g})", *parts)
+
+
+class Hits(list[Hit]):
+    """Passages, the best first: a list that a notebook shows."""
+
+    def _repr_html_(self) -> str:
+        return join(Html(hit._repr_html_()) for hit in self)
+
 
 @runtime_checkable
 class Retriever(Protocol):
@@ -453,6 +482,16 @@ class Trajectory:
     steps: tuple[Step, ...]
     stop_reason: str
     prevented: Step | None = None
+
+    def _repr_html_(self) -> str:
+        """Shows the steps as a table in a notebook."""
+        rows = []
+        for number, step in enumerate(self.steps, start=1):
+            others = ", ".join(f"{chunk} ({q_value:.3f})" for chunk, q_value in step.runners_up)
+            stop = "" if step.stop_q_value is None else f"{step.stop_q_value:.3f}"
+            rows.append((str(number), str(step.chunk), f"{step.q_value:.3f}", f"{step.position:.4g}", others, stop))
+        names = ("step", "chunk", "Q", "position", "runners-up", "Q of STOP")
+        return card(self.query_id or "picks", table(names, rows), quiet_part(f"ended by {self.stop_reason}"))
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,16 @@ executed.
 
 import base64
 import hashlib
-import html
-import re
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 
+from qrag_jax.markup import escape
 from qrag_jax.types import Chunk, Document, Span
 
 _NUM_HUES = 36
 _HUE_STEP = 13  # of 36, so neighbours differ by 130 degrees
 _DEEPEST = 8  # blocks shown around one place of the text; more of the outermost ones are only counted
 _OPEN_LEGEND = 40  # a longer legend starts folded
-# Characters that HTML cannot contain (lone surrogates, controls except tab and line ends) or that would be invisible.
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 _STYLE = """
 :root { color-scheme: light dark; --back: 92%; --line: 42%; --ink: #1a1a1a; --page: #ffffff; --quiet: #5c5c5c; }
@@ -61,7 +58,7 @@ def html_page(documents: Iterable[tuple[Document, Sequence[Chunk]]]) -> Iterator
     """
     yield (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{html.escape(_POLICY)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'
         '<meta name="viewport" content="width=device-width">\n<meta name="referrer" content="no-referrer">\n'
         f"<title>Chunks</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>Chunks</h1>\n"
         '<p class="about">A block is a chunk, a block inside it a part of it; blocks of one colour and id are one '
@@ -75,11 +72,6 @@ def html_page(documents: Iterable[tuple[Document, Sequence[Chunk]]]) -> Iterator
         yield from _blocks(document.text, chunks, number)
         yield "</section>\n"
     yield "</body>\n</html>\n"
-
-
-def escape(text: str) -> str:
-    """Escapes text for HTML, between tags and in attributes; invalid characters become U+FFFD."""
-    return html.escape(_UNPRINTABLE.sub("\ufffd", text))
 
 
 def segments(chunks: Sequence[Chunk]) -> Iterator[tuple[Span, tuple[tuple[int, int], ...]]]:

@@ -42,7 +42,7 @@ texts
 {search_flags.TRACE}\
 --no_compile_cache
 --show_context             also print the full text of the passages
---json
+. --html --json
 --no_llm                   give no answer, print only the passages
 {llm_table()}"""
 
@@ -61,11 +61,13 @@ def _ask(args: argparse.Namespace, observe: "Observe | None") -> int:
         planned_to_json,
         say_converted,
         say_planned,
+        write_page,
     )
     from qrag_jax.cli.terminal import say, write_json
     from qrag_jax.index.options import AskOptions, SearchOptions
     from qrag_jax.llm.config import make_generator
     from qrag_jax.llm.prices import dollars
+    from qrag_jax.search.answer import Answer
     from qrag_jax.service.search import answer_all
 
     # Cheap checks come before the encoder and the model are loaded.
@@ -92,11 +94,12 @@ def _ask(args: argparse.Namespace, observe: "Observe | None") -> int:
         sampling=llm.sampling,
     )
     index = search_flags.open_searched(request, observe)
+    search_flags.check_html(vars(args), index)
     if not asks_model and not args.no_llm:
         _say_other_answers(llm)
     num_questions = len(asked) if isinstance(asked, list) and planner != "llm" else None
     generator = _watched(make_generator(llm), num_questions) if asks_model else None
-    failed = False
+    failed, results = False, list[Answer]()
     for one, answer, nothing in answer_all(index, asked, options, generator):
         if nothing is not None and not many:
             raise nothing
@@ -119,7 +122,10 @@ def _ask(args: argparse.Namespace, observe: "Observe | None") -> int:
         say(format_cost(answer.cost, generation is not None and generation.from_journal))
         if generation is not None and generation.error is not None:
             say(f"qrag: error: the language model gave no answer: {generation.error}")
+        results += [answer] if args.html else []
         failed |= not answer.given or (generation is not None and generation.error is not None)
+    if args.html:
+        write_page(args.html, results, index, "qrag ask")
     return int(failed)
 
 

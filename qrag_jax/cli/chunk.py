@@ -82,7 +82,7 @@ paths FILE ...             files (text, code, PDF, HTML, DOCX, ODT, EPUB, mails,
 --config_path X.yaml       YAML file with parameters of the strategies
 --set key=value+           set one parameter, for example linkage.lambda_=0.3; may be repeated
 --model --exclude --no_ignore --encoding --strict --follow_links --max_input_gb
-. --html_part PART         as --html in `qrag find`: page or article of HTML files; --html article works too
+. --html_part PART         page or article of HTML files, as in `qrag find`; --html article works too
 --comments --outputs --fields
 . --splitter = sentencex   how to split text into sentences
 . --language L = en        language of the sentences, for example de or zh

@@ -29,7 +29,8 @@ texts
 {search_flags.RERANK}\
 {search_flags.CHOICE}\
 {search_flags.TRACE}\
---no_compile_cache --json
+--no_compile_cache
+--html --json
 """
 _MAX_NOTES = 2  # notes shown for a passage; `--json` gives all
 _MAX_SHOWN, _MAX_PICKED = 300, 100  # characters shown of a passage, and of a pick in a table; `--json` gives all
@@ -41,9 +42,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _find(args: argparse.Namespace, observe: "Observe | None") -> int:
-    from qrag_jax.cli.output import excerpt, planned_to_json, say_converted, say_planned, say_reranked
+    from qrag_jax.cli.output import excerpt, planned_to_json, say_converted, say_planned, say_reranked, write_page
     from qrag_jax.cli.terminal import say, write_json
-    from qrag_jax.index.options import SearchOptions
+    from qrag_jax.index.options import Found, SearchOptions
     from qrag_jax.service.search import find_all, run_of
     from qrag_jax.types import InputError
 
@@ -53,6 +54,7 @@ def _find(args: argparse.Namespace, observe: "Observe | None") -> int:
     request = search_flags.search_request(vars(args), run_first=True)
     asked, many = request.read_questions(), args.questions is not None
     index = search_flags.open_searched(request, observe)
+    search_flags.check_html(vars(args), index)
     run = run_of(index, request.retriever)
     options = SearchOptions(
         top_k=None if run else args.top_k or _TOP_K,
@@ -65,6 +67,7 @@ def _find(args: argparse.Namespace, observe: "Observe | None") -> int:
         rerank=rerank,
     )
     is_first = True
+    results: list[Found] = []
     for one, found in find_all(index, asked, options):
         if not found.hits and not many:
             raise InputError(_nothing_found(found))
@@ -72,6 +75,7 @@ def _find(args: argparse.Namespace, observe: "Observe | None") -> int:
             say(_cut(found, by_run=run is not None))
         say_reranked(found.reranked)
         is_first, told = False, {}
+        results += [found] if args.html else []
         if found.levels is not None:
             told = planned_to_json(found.levels, index.levels, planner)
             say_planned(found.levels, told)
@@ -82,6 +86,8 @@ def _find(args: argparse.Namespace, observe: "Observe | None") -> int:
         head = excerpt(one.question, _MAX_PICKED if run else _MAX_SHOWN)
         print(f"{head}\n{shown}\n" if many else shown, flush=True)
         say_converted(found.hits)
+    if args.html:
+        write_page(args.html, results, index, "qrag find")
     return 0
 
 
@@ -244,6 +250,7 @@ examples:
   qrag find notes.index "Who has the key?" --only 'letters/*'        search an index of `qrag index build`
   qrag find notes/ --questions questions.txt --json > found.jsonl
   qrag find runs/mine notes/ "Who has the key?" --num_steps 4        search with a run
+  qrag find notes/ "Who has the key?" --html trace.html              write a page for a browser too
 """,
     flags=_FLAGS,
     usage="[--retriever R] [--top_k N] [--json] [...] [RUN] PATHS...|INDEX QUESTION",

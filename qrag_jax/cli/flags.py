@@ -42,7 +42,7 @@ texts PATHS... QUESTION ...  files, folders or one index, then the question
 . --encoding E = utf-8  text encoding of the files
 . --strict              stop at a bad file in a folder instead of skipping it with a warning, and at a file that is
                         read only in part
-. --html_part,--html PART  of HTML files: page (all visible text) or article (only the main part) (default: page; of a
+. --html_part PART      of HTML files: page (all visible text) or article (only the main part) (default: page; of a
                         document in an index: as before)
 . --comments            read the comments of DOCX, ODT and PDF files too
 . --outputs             read the outputs of notebooks too
@@ -57,6 +57,7 @@ texts PATHS... QUESTION ...  files, folders or one index, then the question
                         Union speeches)
 --num_steps N           chunks to pick (default: as in training)
 . --seed I = 0          random seed; the same seed gives the same result
+--html FILE             also write a page with the results and their documents, which needs no other file
 --json                  print JSON instead of text
 """
 # Choices of flags that are the same in every verb; `Verb.choices` adds to them or replaces them.

@@ -113,7 +113,7 @@ paths [PATHS ...]     files or folders
 . --encoding E        text encoding of the files (default: as in the index; utf-8 for new files)
 . --strict            build, add: stop at a file that cannot be read, or only in part
 --exclude --no_ignore --follow_links --max_input_gb
---html_part,--html --comments --outputs --fields
+--html_part --comments --outputs --fields
 --json
 {llm_flags.READERS}"""
 
@@ -369,5 +369,6 @@ VERB = Verb(
         "notes": INDEX_NOTES,
         "store": STORES,
     },
+    renamed={"--html": "--html_part"},
     usage=f"{{{','.join(_ACTIONS)}}} INDEX [PATHS...] [flags]",
 )

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from qrag_jax.chunking.tree.level_ranges import format_levels
 from qrag_jax.cli.terminal import say, shown
@@ -12,6 +13,9 @@ from qrag_jax.search.citations import Citation, render
 from qrag_jax.search.levels.planners import Planned
 from qrag_jax.search.rerank import Reranked
 from qrag_jax.types import Cost, Hit, NoteHit, Place, Sentence
+
+if TYPE_CHECKING:
+    from qrag_jax.index.index import Index
 
 _MAX_SHOWN = 160  # characters of a cited passage in the list
 _MAX_COPIES = 3  # other places of a passage in a list
@@ -261,3 +265,12 @@ def printable(text: str) -> str:
     """A text of several lines without control characters, since a document or a model may have written it."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4).split("\n")
     return "\n".join(shown(line) for line in lines)
+
+
+def write_page(path: str, results: Sequence[Found | Answer], index: "Index", title: str) -> None:
+    """Writes the page of `--html`, and says so on standard error."""
+    from qrag_jax.files.whole_file import write_whole
+    from qrag_jax.page.trace import trace_page
+
+    write_whole(path, trace_page(results, index.document, title))
+    say(f"page: {path}")

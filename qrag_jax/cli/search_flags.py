@@ -3,10 +3,12 @@
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qrag_jax.cli import flags
 from qrag_jax.errors import UsageError
+from qrag_jax.files.reading import HTML_PARTS
 from qrag_jax.names import RETRIEVERS
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ CUTTING = """\
 """
 CHOICE = """\
 --only --exclude --no_ignore --encoding --strict --follow_links --max_input_gb
---html_part,--html --comments --outputs --fields
+--html_part --comments --outputs --fields
 """
 RERANK = """\
 --late           compare the best passages token by token too
@@ -121,6 +123,36 @@ def open_searched(request: "SearchRequest", observe: "Observe | None" = None) ->
     if (run := run_of(index, request.retriever)) and os.path.isdir(run):  # else the search refuses it
         say(trained_on(run))
     return index
+
+
+def check_html(values: Mapping[str, Any], index: "Index") -> None:
+    """Refuses a page of `--html` that cannot be written, or would replace a document or a file of an index or a run.
+
+    Args:
+        values: of the flags.
+        index: that is searched.
+
+    Raises:
+        UsageError: name another file.
+    """
+    from qrag_jax.cli.output_paths import STDOUT, check_output
+    from qrag_jax.index.sources import is_run, is_stored
+
+    path = values["html"]
+    if path is None:
+        return
+    if path in HTML_PARTS:
+        raise UsageError(f"--html {path}: names a file to write; --html_part {path} chooses a part of HTML files")
+    if path == STDOUT:
+        raise UsageError(f"--html {path}: only --json can print to standard output; name a file")
+    check_output(values, "html")
+    place = os.path.realpath(path)
+    folders = [one for one in (*values["paths"], values["retriever"] or "") if os.path.isdir(one)]
+    above = {os.path.realpath(one): one for one in folders if is_stored(one) or is_run(one)}
+    if inside := next((above[str(one)] for one in Path(place).parents if str(one) in above), None):
+        raise UsageError(f"--html {path}: is in {inside}, which is searched; name a file elsewhere")
+    if os.path.isfile(place) and place in map(os.path.realpath, index.documents()):
+        raise UsageError(f"--html {path}: is a document that is searched; name another file")
 
 
 def chosen_levels(planner: str | None, levels: str | None, *, asks_model: bool) -> tuple[str, str | None]:

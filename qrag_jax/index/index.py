@@ -58,7 +58,7 @@ from qrag_jax.types import (
     Document,
     Embed,
     EncoderOptions,
-    Hit,
+    Hits,
     InputWarning,
     Note,
     Reranker,
@@ -174,7 +174,7 @@ class Index:
         retriever: "str | os.PathLike | QRagRetriever | None" = None,
         late: bool | None = None,
         rerank: RerankOptions | Reranker | str | None = None,
-    ) -> list[Hit]:
+    ) -> Hits:
         """The passages that best answer a question, the best first; equal texts are one hit, with all their places.
 
         Args:

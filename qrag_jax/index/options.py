@@ -12,7 +12,7 @@ from qrag_jax.names import RETRIEVERS, NoteMode
 from qrag_jax.search.levels.level_search import check_smooth
 from qrag_jax.search.levels.planners import Planned, Planner
 from qrag_jax.search.rerank import Reranked, RerankOptions
-from qrag_jax.types import Cost, Hit, Sampling, UsageError
+from qrag_jax.types import Cost, Hit, Hits, Sampling, UsageError
 
 if TYPE_CHECKING:
     from qrag_jax.qrag.retriever import QRagRetriever
@@ -103,7 +103,7 @@ class Found:
     """
 
     question: str
-    hits: list[Hit]
+    hits: Hits
     retriever: str
     notes: NoteMode
     num_chunks: int

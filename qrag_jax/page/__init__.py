@@ -7,6 +7,7 @@ ask_start(form) -> str; ask_passages(answer, index) -> str; ask_end(answer, mess
 document_page(document, spans, sentence, index=None) -> Iterator[str]
 read_spans("0-12,20-31") -> ((0, 12), (20, 31))                 # `at` and `spans` in the address of a document
 login_page(reason="", next_="/") -> str
+trace_page(results, document, title="qrag") -> str              # one file: questions, results, their documents
 style() -> str                                                  # /style.css
 """
 

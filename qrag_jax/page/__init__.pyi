@@ -10,3 +10,4 @@ from .pages import document_page as document_page
 from .pages import login_page as login_page
 from .pages import search_page as search_page
 from .pages import start_page as start_page
+from .trace import trace_page as trace_page

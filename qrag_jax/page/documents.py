@@ -55,8 +55,9 @@ def parts_around(text: str, spans: Iterable[Span], width: int) -> list[Span]:
     parts = []
     for start, end in spans:
         first, last = max(0, start - width), min(len(text), end + width)
-        before, after = text.find("\n", first, start) if first else -1, text.rfind("\n", end, last)
-        parts.append((before + 1 or first, after + 1 if after >= 0 and last < len(text) else last))
+        before = text.find("\n", first, start) + 1 if first else 0
+        after = text.rfind("\n", end, last) + 1 if last < len(text) else 0
+        parts.append((before or first, after or last))
     return joined(parts)
 
 

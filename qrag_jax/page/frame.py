@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Literal
 
 from qrag_jax.markup import Html, element, join, start_tag
-from qrag_jax.types import InputError, Place, Span
+from qrag_jax.types import InputError, Span
 
 Mode = Literal["search", "ask"]
 STYLE_PATH = "/style.css"  # where the server serves `style`
@@ -41,40 +41,41 @@ def style() -> str:
     return files("qrag_jax.page").joinpath("style.css").read_text(encoding="utf-8")
 
 
-def begin(title: str, header: str, *, own_style: bool = False) -> Html:
+def begin(title: str, *header: str, own_style: bool = False) -> Html:
     """The beginning of a page, up to the first content of `<main>`.
 
     Args:
         title: of the page.
-        header: content of `<header>`.
+        header: what stands in `<header>`.
         own_style: contain the style, with a policy that allows nothing else; else link to `STYLE_PATH`.
     """
-    policy, link = (), element("link", rel="stylesheet", href=STYLE_PATH)
+    head = [
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", title),
+    ]
     if own_style:
         digest = base64.b64encode(hashlib.sha256(style().encode()).digest()).decode()
         allowed = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-        policy = (element("meta", http_equiv="Content-Security-Policy", content=allowed), "\n")
-        link = element("style", Html(style()))
-    head = element(
-        "head",
-        *("\n", element("meta", charset="utf-8"), "\n", *policy),
-        *(element("meta", name="viewport", content="width=device-width, initial-scale=1"), "\n"),
-        *(element("meta", name="referrer", content="no-referrer"), "\n"),
-        *(element("title", title), "\n", link, "\n"),
-    )
+        head.insert(1, element("meta", http_equiv="Content-Security-Policy", content=allowed))
+        head.append(element("style", Html(style())))
+    else:
+        head.append(element("link", rel="stylesheet", href=STYLE_PATH))
     skip = element("a", "Skip to the content", class_="skip", href="#main")
-    return join(
-        [
-            *(Html("<!DOCTYPE html>\n"), start_tag("html", lang="en"), "\n", head, "\n", start_tag("body"), "\n"),
-            *(skip, "\n", element("header", header), "\n", start_tag("main", id="main", tabindex=-1), "\n"),
-        ]
-    )
+    lines = [Html("<!DOCTYPE html>"), start_tag("html", lang="en"), element("head", join(head, "\n"))]
+    lines += [start_tag("body"), skip, element("header", *header), start_tag("main", id="main", tabindex=-1), ""]
+    return join(lines, "\n")
 
 
-def end(footer: str = "") -> Html:
-    """The end of a page: the rest of `<main>`, and a footer."""
-    foot = element("footer", footer) if footer else ""
-    return join([Html("</main>\n"), foot, Html("\n</body>\n</html>\n")])
+def end() -> Html:
+    """The end of a page: the rest of `<main>`."""
+    return Html("\n</main>\n</body>\n</html>\n")
+
+
+def brand() -> Html:
+    """The name of the program, which leads to the empty form."""
+    return element("a", "qrag", href="/", class_="brand")
 
 
 def question_form(form: Form) -> Html:
@@ -106,16 +107,6 @@ def question_form(form: Form) -> Html:
         action="/",
         role="search",
     )
-
-
-def place_text(place: Place) -> Html:
-    """A place as text: the name of the document, and its page or line."""
-    if place.page is not None:
-        label = f" ({place.page_label})" if place.page_label else ""
-        where = f"page {place.page}{label}"
-    else:
-        where = f"line {place.line:,}{'' if place.converted is None else ' of the text'}"
-    return join([element("bdi", place.document, class_="name"), ", ", where])
 
 
 def spans_text(spans: Sequence[Span]) -> str:

@@ -1,139 +1,157 @@
 """Passages of a search as HTML: place, score, the sentence that answers marked in its context, copies, notes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from qrag_jax.documents.converted import counted
 from qrag_jax.index.options import Found
-from qrag_jax.markup import Html, element, marked
-from qrag_jax.page.frame import ANCHOR, DOCUMENT_PATH, place_text, spans_text
+from qrag_jax.markup import Html, element, join
+from qrag_jax.page.frame import ANCHOR, DOCUMENT_PATH, spans_text
 from qrag_jax.search.citations import Citation
-from qrag_jax.types import Hit, NoteHit, Place, Sentence, Span, span_in_text
-
-# (place, spans of its passage) -> where a click leads; None where there is nothing to show.
-Link = Callable[[Place, Sequence[Span]], str | None]
+from qrag_jax.types import Hit, NoteHit, Place, Span, marked_passage
 
 _LONG = 1_500  # characters of a passage; a longer one is folded
 
 
-def server_link(index: str | None) -> Link:
-    """Links to the pages of the documents of an index: `/document?index=&id=&at=START-END&spans=START-END,...#hit`."""
+@dataclass(frozen=True)
+class View:
+    """How a section is shown.
+
+    Attributes:
+        link: (place, spans of its passage) -> where a click leads; None where there is nothing to show.
+        title: of the section; None is what is in it.
+        level: of the title; the headings of passages are one below.
+        prefix: of ids, unlike that of other sections of the page.
+    """
+
+    link: Callable[[Place, Sequence[Span]], str | None]
+    title: str | None = None
+    level: int = 2
+    prefix: str = ""
+
+    def head(self, *inside: str) -> Html:
+        """The heading of a passage."""
+        return element(f"h{self.level + 1}", *inside)
+
+    def section(self, *inside: str, kind: str = "passages", title: str = "Passages") -> Html:
+        """A section with its title, which `self.title` replaces."""
+        return element("section", element(f"h{self.level}", self.title or title), *inside, class_=kind)
+
+    def linked(self, place: Place, spans: Sequence[Span] = ()) -> Html:
+        """A place as a link to its document there, or as text."""
+        target = self.link(place, spans or [(place.start, place.end)])
+        return place_text(place) if target is None else element("a", place_text(place), href=target)
+
+
+def server_view(index: str | None, title: str | None = None, prefix: str = "") -> View:
+    """A view whose links lead to the documents of an index."""
 
     def link(place: Place, spans: Sequence[Span]) -> str:
-        named = {} if index is None else {"index": index}
-        query = named | {"id": place.document, "at": f"{place.start}-{place.end}", "spans": spans_text(spans)}
-        # A lone surrogate of a file name becomes the byte that it stands for.
-        return f"{DOCUMENT_PATH}?{urlencode(query, errors='surrogateescape')}#{ANCHOR}"
+        return f"{document_address(index, place.document, (place.start, place.end), spans)}#{ANCHOR}"
 
-    return link
+    return View(link, title, prefix=prefix)
 
 
-def linked(place: Place, spans: Sequence[Span], link: Link, **attributes: str) -> Html:
-    """A place as a link to its document there, or as text."""
-    target = link(place, spans)
-    return place_text(place) if target is None else element("a", place_text(place), href=target, **attributes)
-
-
-def hits_section(found: Found, link: Link, *, name: str = "", prefix: str = "") -> Html:
-    """The passages that a search found.
+def document_address(index: str | None, document: str, at: Span, spans: Sequence[Span] = ()) -> str:
+    """The address of a document: `/document?index=NAME&id=ID&at=START-END&spans=START-END,...`.
 
     Args:
-        found: of one index, by another method than a run.
-        link: to documents.
-        name: of the index, if there are several.
-        prefix: of anchors, unlike those of other sections of the page.
+        at: the characters to show, such as a sentence.
+        spans: of its passage.
     """
+    query = {"index": index, "id": document, "at": spans_text([at]), "spans": spans_text(spans)}
+    given = {key: value for key, value in query.items() if value}
+    return f"{DOCUMENT_PATH}?{urlencode(given, errors='surrogatepass')}"
+
+
+def place_text(place: Place) -> Html:
+    """A place as text: the name of the document, and its page or line."""
+    if place.page is not None:
+        where = f"page {place.page:,}{f' ({place.page_label})' if place.page_label else ''}"
+    else:
+        where = f"line {place.line:,}{'' if place.converted is None else ' of the text'}"
+    return join([element("bdi", place.document, class_="name"), ", ", where])
+
+
+def hits_section(found: Found, view: View) -> Html:
+    """The passages that a search found."""
     if not found.hits:
-        return nothing_found(found.num_chunks)
-    count = f"{len(found.hits):,} of {found.num_chunks:,} passages"
-    title = element("h2", *([element("bdi", name), ": "] if name else []), count)
-    notes = element("p", _cut(found), class_="about") if found.num_chunks_cut else ""
-    articles = (hit_article(hit, link, prefix) for hit in found.hits)
-    return element("section", title, notes, *articles, class_="passages")
+        return nothing_found(found.num_chunks, view)
+    count = f"{len(found.hits):,} of {found.num_chunks:,}, by {found.retriever}."
+    about = element("p", count, *_cut(found), class_="about")
+    return view.section(about, *(hit_article(hit, view) for hit in found.hits))
 
 
-def nothing_found(num_chunks: int) -> Html:
+def nothing_found(num_chunks: int, view: View) -> Html:
     """What a page says if no passage shares a word with the question."""
     text = f"None of {num_chunks:,} passages shares a word with the question. Use words of the text."
-    return element("section", element("p", text, class_="message"), class_="passages")
+    return view.section(element("p", text, class_="message"))
 
 
-def hit_article(hit: Hit, link: Link, prefix: str = "") -> Html:
-    """A passage that a search found."""
-    head = element(
-        "h3",
-        element("span", f"{hit.rank}", class_="rank"),
-        " ",
-        linked(hit.sentence.place, hit.spans, link),
-        element("span", f"score {hit.score:.3g}", class_="score"),
+def hit_article(hit: Hit, view: View, *more: str, label: str = "", score: str = "") -> Html:
+    """A passage that a search found.
+
+    Args:
+        more: shown below it.
+        label, score: instead of its rank and score.
+    """
+    head = view.head(
+        *(element("span", label or str(hit.rank), class_="rank"), " ", view.linked(hit.sentence.place, hit.spans), " "),
+        element("span", score or f"score {hit.score:.3g}", class_="score"),
     )
-    notes = [note_part(note, link) for note in hit.notes]
-    return element(
-        "article",
-        head,
-        *passage_text(hit.text, hit.spans, hit.sentence, hit.context),
-        *[*copies_part(hit.copies, link), *left_out_part(hit.left_out), *notes],
-        id=f"{prefix}passage-{hit.rank}",
-    )
+    notes = [note_part(note, view) for note in hit.notes]
+    return element("article", head, *passage_parts(hit, view), *notes, *more, id=f"{view.prefix}passage-{hit.rank}")
 
 
-def citation_article(citation: Citation, link: Link, prefix: str = "") -> Html:
+def citation_article(citation: Citation, view: View) -> Html:
     """A numbered passage or note of an answer."""
-    head = element(
-        "h3",
-        element("span", f"[{citation.number}]", class_="rank"),
-        " ",
-        linked(citation.sentence.place, citation.spans, link),
-    )
+    place = view.linked(citation.sentence.place, citation.spans)
+    head = view.head(element("span", f"[{citation.number}]", class_="rank"), " ", place)
     note = [element("p", element("strong", "note: "), citation.note, class_="note")] if citation.note else []
-    return element(
-        "article",
-        head,
-        *note,
-        *passage_text(citation.text, citation.spans, citation.sentence, citation.context),
-        *[*copies_part(citation.copies, link), *left_out_part(citation.left_out)],
-        id=f"{prefix}passage-{citation.number}",
-    )
+    name = f"{view.prefix}passage-{citation.number}"
+    return element("article", head, *note, *passage_parts(citation, view), id=name)
 
 
-def passage_text(text: str, spans: Sequence[Span], sentence: Sentence, context: str = "") -> list[Html]:
-    """The text of a passage with its sentence marked, below its context; a long one is folded around the sentence."""
-    span = span_in_text(spans, (sentence.place.start, sentence.place.end))
-    whole = element("p", marked(text, [span] if span else []), class_="text")
-    above = [element("p", element("span", "in: ", class_="label"), context, class_="context")] if context else []
-    if len(text) <= _LONG:
-        return [*above, whole]
-    summary = element("summary", f"the whole passage, {len(text):,} characters")
-    return [*above, element("p", element("mark", sentence.text), class_="text"), element("details", summary, whole)]
+def passage_parts(one: Hit | Citation, view: View) -> Iterator[Html]:
+    """The context of a passage, its text with the sentence marked, its copies, and what its document left out.
+
+    A long text is folded below its sentence.
+    """
+    if one.context:
+        yield element("p", element("span", "in: ", class_="label"), one.context, class_="context")
+    whole = element("p", marked_passage(one.text, one.spans, one.sentence), class_="text")
+    if len(one.text) > _LONG:
+        yield element("p", element("mark", one.sentence.text), class_="text")
+        whole = element("details", element("summary", f"the whole passage, {len(one.text):,} characters"), whole)
+    yield whole
+    yield from _copies(one.copies, view)
+    yield from _left_out(one.left_out)
 
 
-def note_part(note: NoteHit, link: Link) -> Html:
+def note_part(note: NoteHit, view: View) -> Html:
     """A note that led to a passage, with its source."""
     label = element("strong", f"note by {note.reader}, from ")
-    source = linked(note.source, [(note.source.start, note.source.end)], link)
-    return element("p", label, source, ": ", note.text, class_="note")
+    return element("p", label, view.linked(note.source), ": ", note.text, class_="note")
 
 
-def copies_part(copies: Sequence[Place], link: Link) -> list[Html]:
-    """The other places of a passage."""
-    if not copies:
-        return []
-    places = [linked(place, [(place.start, place.end)], link) for place in dict.fromkeys(copies)]
+def _copies(copies: Sequence[Place], view: View) -> Iterator[Html]:
+    places = [view.linked(place) for place in dict.fromkeys(copies)]
     if len(places) == 1:
-        return [element("p", "also in ", places[0], class_="about")]
-    items = element("ul", *(element("li", place) for place in places))
-    return [element("details", element("summary", f"also in {len(places):,} places"), items, class_="about")]
+        yield element("p", "also in ", places[0], class_="about")
+    elif places:
+        items = element("ul", *(element("li", place) for place in places))
+        yield element("details", element("summary", f"also in {len(places):,} places"), items, class_="about")
 
 
-def left_out_part(left_out: Mapping[str, int]) -> list[Html]:
-    """What the reader of the document left out of its text."""
-    if not left_out:
-        return []
-    told = ", ".join(f"{kind}: {number:,}" for kind, number in left_out.items())
-    return [element("p", f"left out of the text of this document: {told}", class_="about")]
+def _left_out(left_out: Mapping[str, int]) -> Iterator[Html]:
+    if left_out:
+        yield element("p", f"left out of the text of this document: {counted(left_out)}", class_="about")
 
 
-def _cut(found: Found) -> str:
-    return (
-        f"{found.num_chunks_cut:,} of {found.num_chunks:,} passages are longer than the encoder reads; only their "
-        "beginning was searched."
-    )
+def _cut(found: Found) -> Iterator[str]:
+    if found.num_chunks_cut:
+        yield (
+            f" {found.num_chunks_cut:,} of {found.num_chunks:,} passages are longer than the encoder reads; only their "
+            "beginning was searched."
+        )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
+from qrag_jax.markup import card, quiet_part, text_part
 from qrag_jax.names import NoteMode
 from qrag_jax.search.citations import Citation, Cited, cite, cite_note, make_citation
 from qrag_jax.search.context.auto_merge import MergeRules, merge_context
@@ -37,6 +38,7 @@ from qrag_jax.types import (
     Sentence,
     TextGenerator,
     UsageError,
+    marked_passage,
 )
 
 PROMPT = "answer"  # of llm/prompts: places $mark, $passages and $question
@@ -108,6 +110,16 @@ class Answer:
             said = (" ".join(quote.text.split()) for quote in self.quotes)
             return "\n".join(f'"{text}" [{number}]' for text, number in zip(said, numbers, strict=True))
         return None if self.generation is None or self.generation.error is not None else self.generation.text
+
+    def _repr_html_(self) -> str:
+        """Shows the answer and the passages that it cites in a notebook."""
+        error = None if self.generation is None else self.generation.error
+        answer = self.text if self.text is not None else f"no answer{'' if error is None else f': {error}'}"
+        parts = [quiet_part(f"[{number}]: no such passage") for number in self.cited.unknown]
+        for one in self.cited.citations or self.given:
+            text = marked_passage(one.text, one.spans, one.sentence)
+            parts.append(card(f"[{one.number}] {one.sentence.place}", text_part(text)))
+        return card(self.question, text_part(answer), *parts)
 
     def number_of(self, quote: Sentence) -> int:
         """The number of the passage that contains a quote."""

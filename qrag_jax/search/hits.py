@@ -9,10 +9,10 @@ from qrag_jax.search.context.pack import copies_of
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.search.sentences import best_sentences, copy_places, make_place
-from qrag_jax.types import Hit, Note, NoteHit, Place, RunnerUp, Span, Step
+from qrag_jax.types import Hit, Hits, Note, NoteHit, Place, RunnerUp, Span, Step
 
 
-def make_hits(question: str, corpus: Corpus, ranked: Ranked, steps: Sequence[Step] = ()) -> list[Hit]:
+def make_hits(question: str, corpus: Corpus, ranked: Ranked, steps: Sequence[Step] = ()) -> Hits:
     """Turns the nodes of a ranking into hits, in its order.
 
     The best sentence of a passage is found by words, without an encoder: vectors find the right one no more often
@@ -23,7 +23,7 @@ def make_hits(question: str, corpus: Corpus, ranked: Ranked, steps: Sequence[Ste
         corpus: the one that was ranked.
         steps: that picked the nodes, if a run did; else empty.
     """
-    hits = []
+    hits = Hits()
     runner_up = partial(_runner_up, corpus, {})
     sentences = best_sentences(question, [corpus.nodes[node] for node in ranked.ids.tolist()], corpus.by_id)
     for rank, (node, score, sentence) in enumerate(

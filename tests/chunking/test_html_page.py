@@ -6,8 +6,9 @@ from html.parser import HTMLParser
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from support.pages import PAYLOADS, as_shown
 
-from qrag_jax.chunking.html_page import escape, html_page, segments
+from qrag_jax.chunking.html_page import html_page, segments
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.html_tags import find_tags, masked, without
 from qrag_jax.types import Document
@@ -17,20 +18,6 @@ ALLOWED = {
     "tr", "th", "td", "code", "a", "div", "span",
 }  # fmt: skip
 ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "title", "dir", "href", "open"}
-PAYLOADS = [
-    "<script>alert(1)</script>", "</p></div><script>alert(1)</script>", "<img src=x onerror=alert(1)>",
-    "<svg onload=alert(1)>", "<svg><script>alert&#40;1)</script>", "<iframe src=javascript:alert(1)>",
-    "<a href=javascript:alert(1)>x</a>", "\" onmouseover=\"alert(1)", "' onmouseover='alert(1)", "\"><b>bold</b>",
-    "'><b>bold</b>", "<!-- --><script>alert(1)</script>", "--><script>alert(1)</script>",
-    "]]><script>alert(1)</script>", "</title><script>alert(1)</script>",
-    "</style><script>alert(1)</script>", "<style>*{display:none}</style>",
-    "<base href=//evil.example/>", "<meta http-equiv=refresh content=0;url=//evil.example>", "&lt;script&gt;",
-    "&#60;script&#62;alert(1)&#60;/script&#62;", "<form action=//evil.example><input name=q></form>",
-    "<object data=//evil.example>", "<embed src=//evil.example>", "<link rel=stylesheet href=//evil.example>",
-    "<details open ontoggle=alert(1)>", "<video><source onerror=alert(1)>", "<math href=javascript:alert(1)>x</math>",
-    "<plaintext>", "<textarea><script>alert(1)</script>", "\u202e<tpircs>", "<scr\u0131pt>alert(1)</scr\u0131pt>",
-    "\x1b[31m<b>", "\ud800<script>", "{{constructor.constructor('alert(1)')()}}", "<%= 1 %>", "<?php ?>",
-]  # fmt: skip
 
 
 class Reader(HTMLParser):
@@ -78,10 +65,6 @@ def page_of(text, *chunks, name="a.txt"):
     document = Document(name, text)
     made = [make_chunk(document, spans, level, len) for level, *spans in chunks]
     return Reader("".join(html_page([(document, made)]))), made
-
-
-def as_shown(text):
-    return re.sub(r"[\x1b\ud800]", "\ufffd", text)
 
 
 def test_a_block_a_chunk():
@@ -153,7 +136,7 @@ def test_markup_in_texts_and_file_names_is_shown_and_not_obeyed(payload):
     page, (chunk,) = page_of(text, (1, (0, len(text))), name=payload)
     assert page.tags == ALLOWED and page.attributes <= ATTRIBUTES
     assert page.blocks == [([chunk.id], as_shown(text))]
-    assert page.heading == as_shown(payload).replace("\u202e", "\ufffd")
+    assert page.heading == as_shown(payload)
 
 
 def test_a_payload_that_is_cut_at_every_character_stays_text():
@@ -171,7 +154,6 @@ def test_the_policy_allows_the_style_of_the_page_and_nothing_else():
 
 
 def test_what_utf8_cannot_hold_is_replaced():
-    assert escape("a\ud800<b>\x00\x1b\t\n\x0c") == "a\ufffd&lt;b&gt;\ufffd\ufffd\t\n\x0c"
     "".join(html_page([(Document("\udcff.txt", "x\ud800"), [])])).encode("utf-8")
 
 

@@ -17,7 +17,10 @@ import numpy as np
 
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.tree.rules import Nodes, check_nodes
+from qrag_jax.markup import card, element, quiet_part
 from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span, UsageError
+
+_MAX_DRAWN = 2_000  # nodes in a notebook
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +69,21 @@ class ChunkTree:
         if not isinstance(other, ChunkTree):
             return NotImplemented
         return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self) if f.init)
+
+    def _repr_html_(self) -> str:
+        """Draws the tree in a notebook: a row for each level, as wide as the document."""
+        width, depth = max(1, int(self.end[0] - self.start[0])), int(self.level.max()) + 1
+        bars = []
+        for node in range(min(len(self), _MAX_DRAWN)):
+            start, end = self.span(node)
+            title = element("title", f"node {node}, level {self.level[node]}: characters {start:,} to {end:,}")
+            x, y = 1000 * (start - self.start[0]) / width, 20 * self.level[node]
+            place = {"x": f"{x:.2f}", "y": int(y), "width": f"{max(1000 * (end - start) / width - 1, 0.5):.2f}"}
+            bars.append(element("rect", title, height=18, fill="currentColor", fill_opacity=0.3, **place))
+        told = f"{len(self):,} nodes, {len(self.leaves):,} leaves, {depth} levels"
+        told += f"; the first {_MAX_DRAWN:,} nodes are drawn" if len(self) > _MAX_DRAWN else ""
+        drawing = element("svg", *bars, viewBox=f"0 0 1000 {20 * depth}", width="100%")
+        return card(self.document_id, quiet_part(told), drawing)
 
     def span(self, node: int) -> Span:
         """The span of a node in its document."""
