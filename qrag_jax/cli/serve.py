@@ -10,6 +10,7 @@ from qrag_jax.cli.llm_flags import HELP, llm_config, llm_table
 from qrag_jax.cli.parser import Verb
 from qrag_jax.errors import Arg, UsageError
 
+_LAST_PORT = 65_535
 _TOKEN_NAME = "QRAG_TOKEN"
 _FLAGS = f"""\
 paths PATHS ...     indexes, or files and folders that are read now
@@ -77,11 +78,13 @@ def _listener(host: str, port: int) -> socket.socket:
     Raises:
         UsageError: the port is taken, or the address is not of this machine.
     """
+    if port > _LAST_PORT:
+        raise UsageError(f"at most {_LAST_PORT}", field="port", value=port)
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        reason = f"cannot listen there ({getattr(error, 'strerror', None) or error})"
+    except OSError as error:
+        reason = f"cannot listen there ({error.strerror or error})"
         remedy = "end the program that does, or give another port; 0 takes a free one"
         raise UsageError(f"{host}:{port}: {reason}", field="port", value=port, remedy=remedy) from error
 
