@@ -75,6 +75,7 @@ ELSEWHERE = {
     "qrag ask notes/ 'Who has the key?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model model.gguf": (
         "tests/cli/test_ask.py, with a server"
     ),
+    "qrag mcp station.index": "tests/serve/test_mcp.py, with an agent's client",
     "qrag mcp notes.index": "tests/serve/test_mcp.py, with an agent's client",
     "qrag find notes.index 'Who has the key to the garden?' --trace http://127.0.0.1:4318": (
         "tests/integrations/test_otel.py, with a collector"
@@ -83,9 +84,9 @@ ELSEWHERE = {
     "qrag hicbench build examples/station --llm_model qwen.gguf --out bench/": (
         "tests/cli/test_hicbench.py, with a script"
     ),
-    "qrag serve station.index --port 8000": "tests/serve, with a client",
-    "qrag serve station.index --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model NAME": "tests/serve",
-    "qrag serve station.index --host 0.0.0.0 --token a-long-secret": "tests/serve",
+    "qrag serve station.index --port 8000": "tests/cli/test_serve.py, with a client",
+    "qrag serve station.index --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model NAME": "tests/serve/test_http.py",
+    "qrag serve station.index --host 0.0.0.0 --token a-long-secret": "tests/cli/test_serve.py",
     "qrag study CONFIG.yaml data=DATA --budgets 500,1000,2000 --fill plain,widen,merge": (
         "tests/eval/study/test_budgets.py"
     ),
