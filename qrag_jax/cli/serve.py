@@ -4,6 +4,7 @@ import argparse
 import ipaddress
 import os
 import socket
+import sys
 
 from qrag_jax.cli import search_flags
 from qrag_jax.cli.llm_flags import HELP, llm_config, llm_table
@@ -58,8 +59,12 @@ def _run(args: argparse.Namespace) -> int:
         host, port = listener.getsockname()[:2]
         say(f"http://{f'[{host}]' if ':' in host else host}:{port} serves {', '.join(library.names)}; Ctrl-C ends it")
         names = tuple(args.allowed_host)
-        with search_flags.tracing(vars(args)) as library.observe:
-            run(library, ServeOptions(args.host, token, names, args.max_waiting), listener)
+        try:
+            with search_flags.tracing(vars(args)) as library.observe:
+                run(library, ServeOptions(args.host, token, names, args.max_waiting), listener)
+        except KeyboardInterrupt:
+            print("qrag: stopped", file=sys.stderr, flush=True)
+            os._exit(130)  # threads that still read an index or write an answer would hold the exit
     return 0
 
 

@@ -4,9 +4,11 @@ run(Library.open(["notes.index"]), ServeOptions(), listener)       # or make_app
 """
 
 import asyncio
+import importlib
 import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -18,8 +20,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from qrag_jax import __version__
 from qrag_jax.errors import InputError, UsageError
@@ -46,6 +48,7 @@ from qrag_jax.service.library import Library
 Result = TypeVar("Result")
 _RETRY_SECONDS = 1
 _MAX_CONNECTIONS = 1_000
+_IDLE_SECONDS = 3.0
 _LAST_SECONDS = 3  # for running requests, after a signal
 _MISSING = ("id", "index", "only")  # fields that may name something that does not exist
 _BEAT_SECONDS = 10.0  # between two signs of life while a model writes
@@ -112,27 +115,35 @@ class Server:
         self.searches = WorkQueue(1, options.max_waiting, options.seconds)
         self.answers = WorkQueue(options.writers, options.max_waiting, options.answer_seconds)
         self.meters = Meters(library, self.searches, self.answers)
-        self.failed: InputError | None = None
+        self.failed: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
 
     @asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
         """Reads the indexes while the server already listens; requests wait for them in the queue."""
-        loading = asyncio.create_task(self._load())
+        # Not in the default threads of asyncio, whose end a stopped server would wait for.
+        loading = asyncio.get_running_loop().run_in_executor(ThreadPoolExecutor(1), self.library.warm_up)
+        loading.add_done_callback(self._loaded)
+        practising = asyncio.create_task(self._practise())
         yield
-        loading.cancel()
+        practising.cancel()
         self.searches.close()
         self.answers.close()
-        await asyncio.to_thread(self.library.close)
+        self.library.close()
 
-    async def _load(self) -> None:
-        try:
-            await asyncio.to_thread(self.library.warm_up)
-        except InputError as error:
-            self.failed = error
-            self.on_failure()
+    def _loaded(self, loading: asyncio.Future[None]) -> None:
+        if loading.cancelled():
             return
-        self.ready.set()
+        self.failed = loading.exception()
+        if self.failed is None:
+            self.ready.set()
+        else:
+            self.on_failure()
+
+    async def _practise(self) -> None:
+        await self.ready.wait()
+        await asyncio.sleep(_IDLE_SECONDS)  # the first question is not to wait for it
+        await self.searches.run(self.library.practise)
 
     async def search(self, body: SearchBody) -> Response:
         """The passages that answer a question best, each with the sentence that answers."""
@@ -267,14 +278,14 @@ def run(library: Library, options: ServeOptions, listener: socket.socket) -> Non
 def app_of(server: Server) -> ASGIApp:
     """The routes of a server behind its guard."""
     options = server.options
-    life, routes = _with_tools(server)
+    tools = _Tools(server)
     app = FastAPI(
         title="qrag",
         version=__version__,
         summary="Finds passages of indexed documents that answer a question",
         docs_url=None,
         redoc_url=None,
-        lifespan=life,
+        lifespan=tools.life,
         responses=_REFUSALS,
     )
     app.add_api_route("/v1/search", server.search, methods=["POST"], response_model=SearchAnswer)
@@ -285,7 +296,7 @@ def app_of(server: Server) -> ASGIApp:
     app.add_api_route("/v1/documents/{id:path}", server.document, methods=["GET"], response_model=DocumentFound)
     app.add_api_route("/healthz", server.health, methods=["GET"])
     app.add_api_route("/metrics", server.metrics, methods=["GET"], response_class=PlainTextResponse)
-    app.routes.extend(routes)
+    app.routes.append(Route("/mcp", tools, methods=["POST"], include_in_schema=False))
     People(server.library, options.token, server.find, server.write).add_to(app)
     for kind, answer in _HANDLERS.items():
         app.add_exception_handler(kind, answer)
@@ -293,20 +304,47 @@ def app_of(server: Server) -> ASGIApp:
     return Guard(_as_json(app), options.host, options.token, options.names)
 
 
-def _with_tools(server: Server) -> tuple[Lifespan[FastAPI], list[BaseRoute]]:
-    """The life of the server, and the routes of the tools for agents; no routes without the extra `mcp`."""
-    try:
-        from qrag_jax.serve.mcp import mcp_asgi
-    except ImportError:
-        return server.life, []
-    tools = mcp_asgi(lambda work: server.find(lambda: work(server.library)), server.library.names)
+class _Tools:
+    """The tools for agents at /mcp, imported and started at the first request, because their import takes a second."""
+
+    def __init__(self, server: Server) -> None:
+        self._server, self._started, self._ended = server, asyncio.Lock(), asyncio.Event()
+        self._app: ASGIApp | None = None
+        self._living: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def life(app: FastAPI) -> AsyncIterator[None]:
-        async with server.life(app), tools.router.lifespan_context(tools):
+    async def life(self, app: FastAPI) -> AsyncIterator[None]:
+        """The life of the server, and of the tools in it."""
+        async with self._server.life(app):
             yield
+            self._ended.set()
+            if self._living is not None:
+                await self._living
 
-    return life, tools.routes
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a message of an agent; status 501 without the extra `mcp`."""
+        async with self._started:
+            if self._app is None:
+                self._app = await self._start()
+        await self._app(scope, receive, send)
+
+    async def _start(self) -> ASGIApp:
+        server = self._server
+        try:
+            module = await asyncio.to_thread(importlib.import_module, "qrag_jax.serve.mcp")
+        except ImportError:
+            return _Json(_fault("tools for agents need a package: pip install 'qrag_jax[mcp]'"), status_code=501)
+        tools = module.mcp_asgi(lambda work: server.find(lambda: work(server.library)), server.library.names)
+        begun = asyncio.Event()
+
+        async def live() -> None:
+            async with tools.router.lifespan_context(tools):
+                begun.set()
+                await self._ended.wait()
+
+        self._living = asyncio.create_task(live())
+        await begun.wait()
+        return tools
 
 
 def _as_json(app: ASGIApp) -> ASGIApp:

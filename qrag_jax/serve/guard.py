@@ -86,7 +86,10 @@ class Guard:
     def _refusal(self, headers: Mapping[str, str], scope: Scope) -> tuple[int, str] | None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self.allows_host(host):
-            return 421, "this server has another name; if a proxy calls it so, start it with `qrag serve --allowed_host NAME`"
+            return (
+                421,
+                "this server has another name; if a proxy calls it so, `qrag serve --allowed_host NAME` allows it",
+            )
         if origin is not None and origin.lower() not in {f"{scheme}://{host.lower()}" for scheme in ("http", "https")}:
             return 403, "the request comes from a page of another site"
         if scope["path"] not in OPEN_PATHS and not self._knows_token(headers):

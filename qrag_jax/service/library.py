@@ -27,7 +27,9 @@ _LOOK_SECONDS = 0.5  # between two looks at an index
 _WAIT_SECONDS = 30.0  # longest wait for a writer to pause
 _WATCHED = (ABOUT, CATALOGUE, f"{CATALOGUE}-wal")
 _TOP_K = 5
-_WARM_UP = "ready"  # asked once, so that the first question waits for nothing
+# Asked so that no question of a client waits for compilation: of about 10 tokens, as most are, then of other lengths.
+_WARM_UP = "where and when is what of the one in it"
+_LENGTHS = (4, 20, 28)  # words
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,6 @@ class Library:
     observe: Observe | None = None
     _shelves: dict[str, _Shelf] = field(default_factory=dict)
     _closed: threading.Event = field(default_factory=threading.Event)
-    _watcher: threading.Thread | None = None
 
     @classmethod
     def open(
@@ -151,14 +152,17 @@ class Library:
         for shelf in self._shelves.values():
             shelf.seen, shelf.state = _look(shelf.folder), _state(shelf.folder)
             shelf.index.find(_WARM_UP, self.options)
-        self._watcher = threading.Thread(target=self._follow, daemon=True, name="follows the indexes")
-        self._watcher.start()
+        threading.Thread(target=self._follow, daemon=True, name="follows the indexes").start()
+
+    def practise(self) -> None:
+        """Asks questions of other lengths; a server does it when nobody waits."""
+        for number in _LENGTHS:
+            for shelf in self._shelves.values():
+                shelf.index.find(" ".join(["where"] * number), self.options)
 
     def close(self) -> None:
-        """Stops following the folders."""
+        """Stops following the folders; does not wait for an index that is being read again."""
         self._closed.set()
-        if self._watcher is not None:
-            self._watcher.join()
 
     def __enter__(self) -> "Library":
         self.warm_up()
