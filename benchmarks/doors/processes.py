@@ -75,14 +75,12 @@ class Server:
     Args:
         command: starts it; `{port}` stands for its port.
         ask: the request of a question.
-        env: further variables of the process.
+        **env: further variables of the process.
     """
 
-    def __init__(
-        self, command: Sequence[str], ask: Callable[[str], Call], env: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, command: Sequence[str], ask: Callable[[str], Call], **env: str) -> None:
         self.ask, self._port, self._began = ask, _free_port(), time.perf_counter()
-        words = [word.format(port=self._port) for word in command]
+        words = [word.replace("{port}", str(self._port)) for word in command]
         self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL, env=os.environ | _OFFLINE | env)
 
     def __enter__(self) -> Self:

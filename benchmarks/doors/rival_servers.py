@@ -68,7 +68,9 @@ def serve_llamaindex(folder: Path, model: str, port: int, with_faiss: bool) -> N
 
     @app.get("/search")
     def search(query: str) -> list[dict]:
-        return [{"id": hit.node_id, "text": hit.text, "score": float(hit.score)} for hit in retriever.retrieve(query)]
+        return [
+            {"id": hit.node_id, "text": hit.text, "score": float(hit.score or 0)} for hit in retriever.retrieve(query)
+        ]
 
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)
 

@@ -2,8 +2,8 @@
 
     qrag index build small.index FOLDER                       # 83 files, say; and a large one
     python -m benchmarks.doors.serve_load run --index small.index --index big.index --out benchmarks/doors/results
-    python -m benchmarks.doors.serve_load rivals --index big.index --out benchmarks/doors/results
-    python -m benchmarks.doors.serve_load soak --index small.index --requests 10000 --out benchmarks/doors/results
+    python -m benchmarks.doors.serve_load rivals --index big.index --one_seconds 10 --seconds 10 --out benchmarks/doors/results
+    python -m benchmarks.doors.serve_load soak --index small.index --out benchmarks/doors/results
     python -m benchmarks.doors.serve_load run --index small.index --seconds 3           # shows that it runs
 
 Each command replaces its own part of the page. `rivals` needs the environment of benchmarks/rivals.txt.

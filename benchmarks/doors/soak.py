@@ -1,4 +1,4 @@
-"""Requests of every kind, for a long time: what a server's clients may send it in a day."""
+"""Requests of every kind, good and bad, and what a server holds after each thousand of them."""
 
 import random
 import time
@@ -12,15 +12,15 @@ BLOCK = 1_000  # requests between two measurements
 _PAUSE = 1.0  # seconds for connections and work that was left to end
 _LONG_BODY = "x" * 70_000  # bytes; the server takes 65,536
 _KINDS = {
-    "search": 50,
-    "ask": 10,
-    "ask_whole": 10,
-    "document": 10,
+    "search": 60,
+    "ask": 1,
+    "ask_whole": 1,
+    "document": 20,
     "page": 8,
-    "page_of_answer": 2,
-    "bad": 5,
-    "leaves": 5,
-}  # requests in 100
+    "page_of_answer": 1,
+    "bad": 6,
+    "leaves": 3,
+}  # requests in 100; an answer takes as long as twenty searches
 
 
 def mixed_calls(questions: Sequence[str], documents: Sequence[str], number: int, seed: int) -> list[Call]:
