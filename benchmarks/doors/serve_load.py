@@ -1,12 +1,13 @@
 """Requests/s, waiting times and memory of `qrag serve`, beside servers of txtai and LlamaIndex; and a soak.
 
     qrag index build small.index FOLDER                       # 83 files, say; and a large one
-    python -m benchmarks.doors.serve_load run --index small.index --index big.index --out benchmarks/doors/results
-    python -m benchmarks.doors.serve_load rivals --index big.index --one_seconds 10 --seconds 10 --out benchmarks/doors/results
-    python -m benchmarks.doors.serve_load soak --index small.index --out benchmarks/doors/results
+    python -m benchmarks.doors.serve_load run --index small.index --index big.index
+    python -m benchmarks.doors.serve_load rivals --index big.index --one_seconds 10 --seconds 10
+    python -m benchmarks.doors.serve_load soak --index small.index
     python -m benchmarks.doors.serve_load run --index small.index --seconds 3           # shows that it runs
 
-Each command replaces its own part of the page. `rivals` needs the environment of benchmarks/rivals.txt.
+With `--out benchmarks/doors/results` each command replaces its own part of the page there. `rivals` needs the
+environment of benchmarks/rivals.txt.
 
 * Servers and clients share the machine, over 127.0.0.1. A client sends its next question when it has the answer to the
   last, on a connection that stays open. `clients, cores` is the processor time that all clients took from the servers.
@@ -26,7 +27,8 @@ same MiniLM, and answers with five passages and their texts.
 * `LlamaIndex` is the retriever of a VectorStoreIndex behind ten lines of FastAPI, since LlamaIndex's core has no
   server; its default store is a list. `LlamaIndex faiss` has a flat index of faiss. Both are made from the vectors when
   they start; txtai loads its folder.
-* `same first` is the share of the questions of one client with the same first passage as `qrag dense`.
+* `same first` is the share of the questions of one client with the same first passage as `qrag dense`;
+  `qrag` also compares words and notes, so it often puts another one first.
 """
 
 import argparse
