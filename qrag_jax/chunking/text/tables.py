@@ -18,7 +18,7 @@ from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.spans import cut_text, strip_span
 from qrag_jax.types import Span
 
-_LONG = 200_000  # characters of a text; few longer ones are kept in memory
+_LONG = 50_000  # characters of a text; fewer of the longer ones are kept in memory
 _MOST = 1_000  # characters of a context; all chunks of a table repeat it
 _MOST_CAPTION = 200  # characters of a paragraph that counts as a caption of the table below it
 _DELIMITER = re.compile(r"(?:\A|[\r\n])[ \t>]*[|:-][|: \t-]*(?=[\r\n]|\Z)")
@@ -85,7 +85,7 @@ def _read_tables(text: str) -> tuple[Table, ...]:
     return tuple(tables)
 
 
-_of_short_text, _of_long_text = lru_cache(maxsize=256)(_read_tables), lru_cache(maxsize=2)(_read_tables)
+_of_short_text, _of_long_text = lru_cache(2_048)(_read_tables), lru_cache(32)(_read_tables)
 
 
 def _is_head(line: str, following: str) -> bool:
