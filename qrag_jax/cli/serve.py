@@ -36,6 +36,8 @@ def _run(args: argparse.Namespace) -> int:
     from qrag_jax.service.library import Library
 
     token = args.token or os.environ.get(_TOKEN_NAME, "")
+    if token != token.strip():
+        raise UsageError("has blanks or a line break at an end, which no client can send", field="token")
     if not token and not _is_local(args.host):
         reason = ", because other machines can then send requests; `--token` takes any long secret"
         raise UsageError((Arg("host", args.host), ": needs a token", reason), field="host")

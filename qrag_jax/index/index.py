@@ -455,7 +455,7 @@ class Index:
         key = (options.only, cuts, id(options.retriever) if options.is_run else 0, with_notes)
         if key not in self._views:
             while len(self._views) >= _MAX_VIEWS:
-                del self._views[next(iter(self._views))]
+                del self._views[min(self._views, key=lambda one: not one[0])]  # the oldest with patterns, if any
             with timed("read", self._seconds if isinstance(self._source, StoredSource) else {}):
                 view = self._open.view(options.only, method, cuts, with_notes=with_notes)
             self._seconds |= view.cost.seconds

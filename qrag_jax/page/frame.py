@@ -52,7 +52,7 @@ def begin(title: str, *header: str, own_style: bool = False) -> Html:
     head = [
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="referrer", content="no-referrer"),
+        element("meta", name="referrer", content="same-origin"),
         element("title", title),
     ]
     if own_style:

@@ -6,6 +6,7 @@ run(Library.open(["notes.index"]), ServeOptions(), listener)       # or make_app
 import asyncio
 import importlib
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -201,21 +202,23 @@ class Server:
     async def _events(
         self, answering: asyncio.Task[Answer], events: asyncio.Queue[tuple[str, BaseModel]], name: str
     ) -> AsyncIterator[str]:
-        while not answering.done():
-            coming = asyncio.create_task(events.get())
-            await asyncio.wait({coming, answering}, timeout=_BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if coming.done():
-                yield _event(*coming.result())
-                continue
-            coming.cancel()
-            if not answering.done():
-                yield ": the model reads and writes\n\n"
-        while not events.empty():
-            yield _event(*events.get_nowait())
         try:
+            while not answering.done():
+                coming = asyncio.create_task(events.get())
+                await asyncio.wait({coming, answering}, timeout=_BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if coming.done():
+                    yield _event(*coming.result())
+                    continue
+                coming.cancel()
+                if not answering.done():
+                    yield ": the model reads and writes\n\n"
+            while not events.empty():
+                yield _event(*events.get_nowait())
             yield _event("answer", AskAnswer.of(answering.result(), name))
         except (InputError, Busy) as error:
             yield _event("error", _fault(str(error), getattr(error, "field", None)))
+        finally:
+            answering.cancel()  # the client may have gone away; then work that has not begun is dropped
 
     async def document(self, id: Annotated[str, PathPart(max_length=4_096)], index: Name | None = None) -> Response:
         """A whole document by its id; `spans` of hits are characters of its text. Opens no file."""
@@ -294,6 +297,7 @@ def app_of(server: Server) -> ASGIApp:
     }
     app.add_api_route("/v1/ask", server.ask, methods=["POST"], responses=events)
     app.add_api_route("/v1/documents/{id:path}", server.document, methods=["GET"], response_model=DocumentFound)
+    app.routes[-1].path_regex = re.compile("/v1/documents/(?P<id>.*)", re.DOTALL)  # names may contain line breaks
     app.add_api_route("/healthz", server.health, methods=["GET"])
     app.add_api_route("/metrics", server.metrics, methods=["GET"], response_class=PlainTextResponse)
     app.routes.append(Route("/mcp", tools, methods=["POST"], include_in_schema=False))
@@ -371,11 +375,12 @@ async def _wrong_field(_: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"][1:])
     is_json = first["type"] != "json_invalid"
-    return _Json(_fault(first["msg"], field if is_json else None), status_code=422 if is_json else 400)
+    reason = "it is blank; write a question" if first["type"] == "string_pattern_mismatch" else first["msg"]
+    return _Json(_fault(reason, field if is_json else None), status_code=422 if is_json else 400)
 
 
 async def _refused(_: Request, error: InputError) -> Response:
-    is_missing = isinstance(error, UsageError) and error.field in _MISSING
+    is_missing = isinstance(error, UsageError) and error.field in _MISSING and error.value is not None
     return _Json(_fault(str(error), error.field), status_code=404 if is_missing else 422)
 
 

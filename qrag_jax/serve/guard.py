@@ -17,6 +17,7 @@ _PAGES = frozenset({"/", "/document"})
 OPEN_PATHS = frozenset({"/healthz", "/login", "/style.css"})  # answered without the token
 MAX_BODY = 64 * 1024  # bytes
 BODY_SECONDS = 10.0  # to send a body
+_OTHER_SITE = "the request comes from a page of another site"
 _EVERY_ADDRESS = {"0.0.0.0", "::"}
 HEADERS = {
     "content-security-policy": (
@@ -24,7 +25,7 @@ HEADERS = {
     ),
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with none, a browser sends `Origin: null` from our own form
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "cache-control": "no-store",
@@ -36,7 +37,9 @@ class Guard:
     """An ASGI app that passes on only the requests that may come in, and adds headers to all answers.
 
     A page of another site can make a browser send requests here. So the name in `Host` must be one of ours, which
-    stops names that an attacker lets point here, and `Origin`, where a browser sends it, must be this server.
+    stops names that an attacker lets point here, and `Origin`, where a browser sends it, must be this server. A browser
+    sends no `Origin` for an image or a script, so `Sec-Fetch-Site` must not name another site either, except where a
+    person follows a link.
 
     Attributes:
         app: answers the requests.
@@ -91,7 +94,9 @@ class Guard:
                 "this server has another name; if a proxy calls it so, `qrag serve --allowed_host NAME` allows it",
             )
         if origin is not None and origin.lower() not in {f"{scheme}://{host.lower()}" for scheme in ("http", "https")}:
-            return 403, "the request comes from a page of another site"
+            return 403, _OTHER_SITE
+        if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"} and not _is_link(headers):
+            return 403, _OTHER_SITE
         if scope["path"] not in OPEN_PATHS and not self._knows_token(headers):
             return 401, "send the token of the server as `Authorization: Bearer TOKEN`"
         return None
@@ -101,6 +106,11 @@ class Guard:
         if scheme.lower() == "bearer":
             return not self.token or is_token(given.strip().encode("latin-1"), self.token)
         return not self.token or is_token(_cookie(headers.get("cookie", "")).encode("latin-1"), cookie_of(self.token))
+
+
+def _is_link(headers: Mapping[str, str]) -> bool:
+    """True if a browser opens a page in its window, as for a link, and not for another page."""
+    return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
 
 
 def is_token(given: bytes, token: str) -> bool:
@@ -116,6 +126,7 @@ def cookie_of(token: str) -> str:
 async def _read(receive: Receive) -> tuple[tuple[int, str] | None, bytes]:
     """The refusal of a body, or None, and the body."""
     parts: list[bytes] = []
+    size = 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             more = True
@@ -124,7 +135,8 @@ async def _read(receive: Receive) -> tuple[tuple[int, str] | None, bytes]:
                 if message["type"] == "http.disconnect":
                     return (400, "the connection was closed within the body"), b""
                 parts.append(message.get("body", b""))
-                if sum(map(len, parts)) > MAX_BODY:
+                size += len(parts[-1])
+                if size > MAX_BODY:
                     return (413, f"the body is longer than {MAX_BODY:,} bytes; send a shorter question"), b""
                 more = message.get("more_body", False)
     except TimeoutError:

@@ -65,13 +65,15 @@ class People:
             passages.get_loop().call_soon_threadsafe(passages.set_result, page.ask_passages(answer, name))
 
         answering = asyncio.ensure_future(self._answer(lambda: self._library.ask(asked, found)))
-        await asyncio.wait({passages, answering}, return_when=asyncio.FIRST_COMPLETED)
-        if passages.done():
-            yield passages.result()
         try:
+            await asyncio.wait({passages, answering}, return_when=asyncio.FIRST_COMPLETED)
+            if passages.done():
+                yield passages.result()
             yield page.ask_end(await answering)
         except (InputError, Busy) as error:
             yield page.ask_end(None, str(error))
+        finally:
+            answering.cancel()  # the person may have gone away; then work that has not begun is dropped
 
     async def document(self, id: str, index: str = "", at: str = "", spans: str = "") -> Response:
         """A document with a passage marked."""

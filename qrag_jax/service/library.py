@@ -67,6 +67,7 @@ class _Shelf:
         index: as it was read; replaced as a whole, so that a running search keeps its own.
         folder: of an index on disk; None for files.
         state: `state_of` the folder.
+        size: the numbers of documents and chunks of `index`.
         seen: sizes and times of its files when they were last looked at.
         waited: seconds since they began to change.
         fault: why the current state cannot be read; then the last one that could is searched.
@@ -75,6 +76,7 @@ class _Shelf:
     index: Index
     folder: Path | None
     state: str = ""
+    size: tuple[int, int] = (0, 0)
     seen: tuple = ()
     waited: float = 0.0
     fault: str = ""
@@ -139,9 +141,8 @@ class Library:
         return {name: shelf.fault for name, shelf in self._shelves.items() if shelf.fault}
 
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """The numbers of documents and chunks of each index."""
-        corpora = {name: shelf.index.corpus for name, shelf in self._shelves.items()}
-        return {name: (len(corpus.documents), len(corpus.leaves)) for name, corpus in corpora.items()}
+        """The numbers of documents and chunks of each index; 0 until it is read. Waits for no search."""
+        return {name: shelf.size for name, shelf in self._shelves.items()}
 
     def warm_up(self) -> None:
         """Reads all indexes and loads the encoder, then begins to follow their folders.
@@ -152,6 +153,7 @@ class Library:
         for shelf in self._shelves.values():
             shelf.seen, shelf.state = _look(shelf.folder), _state(shelf.folder)
             shelf.index.find(_WARM_UP, self.options)
+            shelf.size = _size(shelf.index)
         threading.Thread(target=self._follow, daemon=True, name="follows the indexes").start()
 
     def practise(self) -> None:
@@ -184,13 +186,21 @@ class Library:
         return [one for rank in ranks for one in rank if one is not None][:most]
 
     def find(self, query: Query) -> dict[str, Found]:
-        """As `search`, by the name of each index, with costs and counts."""
+        """As `search`, by the name of each index, with costs and counts; indexes that `only` misses are left out."""
+        missed = None
         with observing(query.question, self.observe) as found:
             options = self._options(query)
             for name, shelf in self._chosen(query.index).items():
                 is_run = options.is_run or (options.retriever is None and shelf.index.settings.is_run)
                 most = options.top_k or (None if is_run else _TOP_K)
-                found[name] = shelf.index.find(query.question, replace(options, top_k=most))
+                try:
+                    found[name] = shelf.index.find(query.question, replace(options, top_k=most))
+                except UsageError as error:
+                    if error.field != "only":
+                        raise
+                    missed = error
+            if missed is not None and not found:
+                raise missed
         return found
 
     def ask(
@@ -272,12 +282,17 @@ class Library:
             if state != shelf.state or shelf.fault:
                 index = shelf.index.renewed()
                 index.find(_WARM_UP, self.options)
-                shelf.index, shelf.state = index, state
+                shelf.index, shelf.state, shelf.size = index, state, _size(index)
             shelf.fault = ""
         except (InputError, OSError) as error:
             shelf.fault = str(error)
             told = InputWarning(f"{name}: searching its last state, because the index cannot be read now: {error}")
             warnings.warn(told, stacklevel=2)
+
+
+def _size(index: Index) -> tuple[int, int]:
+    corpus = index.corpus
+    return len(corpus.documents), len(corpus.leaves)
 
 
 def _look(folder: Path | None) -> tuple:

@@ -36,6 +36,11 @@ def test_other_machines_need_a_token(index, host, capsys):
     assert "needs a token" in refused(capsys, index, "--host", host)
 
 
+@pytest.mark.parametrize("token", [" ", "secret\n"])
+def test_a_token_that_no_client_can_send(index, token, capsys):
+    assert "no client can send" in refused(capsys, index, "--token", token)
+
+
 def test_two_servers_on_one_port_and_places_that_are_not_there(index, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

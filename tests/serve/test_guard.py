@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from qrag_jax.page import login_page
 from qrag_jax.serve import guard
 from qrag_jax.serve.guard import COOKIE, HEADERS, MAX_BODY, Guard, cookie_of
 
@@ -89,6 +90,28 @@ def test_a_server_for_all_addresses_takes_any_address_and_its_own_name_but_no_ot
 )
 def test_origins(origin, status):
     assert ask(origin=origin)[0] == status
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "dest", "status"),
+    [
+        ("same-origin", "navigate", "document", 200),
+        ("none", "navigate", "document", 200),
+        ("cross-site", "navigate", "document", 200),  # a link that a person follows
+        ("cross-site", "navigate", "iframe", 403),
+        ("cross-site", "no-cors", "image", 403),
+        ("same-site", "no-cors", "script", 403),  # another port of this machine
+        ("cross-site", None, None, 403),
+    ],
+)
+def test_what_a_browser_fetches_for_another_site_is_refused(site, mode, dest, status):
+    assert ask(sec_fetch_site=site, sec_fetch_mode=mode, sec_fetch_dest=dest)[0] == status
+
+
+def test_a_browser_names_the_origin_of_our_own_form():
+    """With `no-referrer` it would send `Origin: null` and never get past the form for the token."""
+    assert HEADERS["referrer-policy"] == "same-origin"
+    assert 'name="referrer" content="same-origin"' in login_page()
 
 
 def test_the_token_as_a_header_or_as_a_cookie_that_does_not_contain_it():

@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 from dataclasses import replace
+from urllib.parse import quote
 
 import pytest
 from support.indices import SETTINGS, update, write_notes
@@ -161,6 +162,13 @@ def test_pages(client):
         assert client.get(path).status == status, path
 
 
+def test_a_document_whose_name_has_a_line_break(tmp_path):
+    update(tmp_path / "n.index", write_notes(tmp_path / "notes", **{"a\nb": "A key."}), settings=TOKENS)
+    with serving(library(tmp_path / "n.index")) as client:
+        (hit,) = client.search("key")[1]["hits"]
+        assert client.get(f"/v1/documents/{quote(hit['document'], safe='')}").status == 200
+
+
 def test_ten_clients_at_once(client):
     statuses = []
     threads = [threading.Thread(target=lambda: statuses.append(client.search(QUESTION)[0])) for _ in range(10)]
@@ -206,6 +214,34 @@ def test_clients_that_read_slowly_or_leave_hold_nobody_up(client, index):
     assert [client.search(QUESTION)[0] for _ in range(3)] == [200] * 3
     slow.close()
     half.close()
+
+
+def test_answers_that_nobody_waits_for_leave_the_queue(index):
+    begun, free, prompts = threading.Event(), threading.Event(), []
+
+    def reply(prompt):
+        prompts.append(prompt)
+        begun.set()
+        assert free.wait(PATIENCE)
+        return "Mary [1]."
+
+    with serving(library(index, reply), writers=1, max_waiting=3) as client:
+        body = json.dumps({"question": QUESTION}).encode()
+        sent = b"POST /v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        page = b"GET /?mode=ask&question=key HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        gone = []
+        for one in (sent, sent, page):
+            gone.append(client.connect())
+            gone[-1].sendall(one)
+            assert begun.wait(PATIENCE) and gone[-1].recv(1)
+        waits = 'qrag_waiting{queue="answers"} %d'
+        assert (waits % 3).encode() in client.get("/metrics").body
+        for one in gone:
+            one.close()
+        wait_for(lambda: (waits % 1).encode() in client.get("/metrics").body)
+        free.set()
+        wait_for(lambda: (waits % 0).encode() in client.get("/metrics").body)
+        assert len(prompts) == 1
 
 
 def test_a_model_that_is_slow_or_dead(index, monkeypatch):

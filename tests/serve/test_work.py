@@ -52,3 +52,27 @@ def test_more_than_may_wait_are_refused_and_late_work_keeps_its_place_until_it_e
 
     asyncio.run(run())
     assert dropped == []
+
+
+def test_work_that_nobody_waits_for_any_longer_leaves_the_queue():
+    free, begun = threading.Event(), threading.Event()
+
+    def hold():
+        begun.set()
+        free.wait(PATIENCE)
+
+    async def run():
+        queue = WorkQueue(1, 9, PATIENCE)
+        first = asyncio.create_task(queue.run(hold))
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        second = asyncio.create_task(queue.run(hold))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert queue.num_waiting == 1
+        free.set()
+        await first
+        queue.close()
+
+    asyncio.run(run())

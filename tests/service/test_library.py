@@ -136,3 +136,22 @@ def test_threads_search_while_a_model_writes(notes):
 def test_an_index_that_cannot_be_searched_is_refused_at_the_start(tmp_path):
     with pytest.raises(InputError, match="nowhere"):
         Library.open([str(tmp_path / "nowhere")])
+
+
+def test_patterns_leave_out_the_indexes_that_they_do_not_match(notes, tmp_path):
+    update(tmp_path / "b.index", write_notes(tmp_path / "b", b="The key of the key."))
+    with Library.open([str(notes), str(tmp_path / "b.index")], WORDS) as library:
+        assert [one.index for one in library.search(Query("key", only=("*/b/*",)))] == ["b"]
+        with pytest.raises(UsageError, match="matches none"):
+            library.search(Query("key", only=("*/c/*",)))
+
+
+def test_sizes_wait_for_no_search_and_patterns_do_not_push_the_whole_index_out(notes, tmp_path):
+    library = Library.open([str(notes)], WORDS)
+    assert library.sizes() == {"notes": (0, 0)}  # not read yet
+    with library:
+        for pattern in ("*key*", "*rain*", "*y.md", "*n.md", "*.md"):
+            library.search(Query("key", only=(pattern,)))
+        shutil.rmtree(notes)
+        assert texts(library) == ["Mary has the key."]
+        assert library.sizes() == {"notes": (2, 3)}
