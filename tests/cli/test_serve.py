@@ -36,7 +36,7 @@ def test_other_machines_need_a_token(index, host, capsys):
     assert "needs a token" in refused(capsys, index, "--host", host)
 
 
-@pytest.mark.parametrize("token", [" ", "secret\n"])
+@pytest.mark.parametrize("token", ["secret ", "secret\n"])
 def test_a_token_that_no_client_can_send(index, token, capsys):
     assert "no client can send" in refused(capsys, index, "--token", token)
 
