@@ -7,6 +7,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import ConfigDict
+
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.index.index import Index
 from qrag_jax.index.methods import DEFAULT_CHUNKING
@@ -36,6 +38,8 @@ class QragRetriever(BaseRetriever):
     Raises:
         UsageError, InputError: of `open_index`; of the search, for a blank question or a `k` below 1.
     """
+
+    model_config = ConfigDict(extra="forbid")  # a wrong name would silently leave `k` as it is
 
     index: Retriever
     k: int | None = 5

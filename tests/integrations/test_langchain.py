@@ -67,6 +67,11 @@ def test_bad_input_is_refused_in_our_words(index, tmp_path):
         QragRetriever(index=index, k=0).invoke(QUESTION)
 
 
+def test_a_field_that_does_not_exist_is_refused(index):
+    with pytest.raises(ValueError, match="top_k"):
+        QragRetriever(index=index, top_k=3)
+
+
 def test_places_of_repeated_chunks_are_exact(encoder):
     splitter = QragTextSplitter(ChunkConfig("fixed", max_tokens=4), encoder)
     found = splitter.create_documents([REPEATED])
