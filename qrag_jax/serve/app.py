@@ -297,7 +297,9 @@ def app_of(server: Server) -> ASGIApp:
     }
     app.add_api_route("/v1/ask", server.ask, methods=["POST"], responses=events)
     app.add_api_route("/v1/documents/{id:path}", server.document, methods=["GET"], response_model=DocumentFound)
-    app.routes[-1].path_regex = re.compile("/v1/documents/(?P<id>.*)", re.DOTALL)  # names may contain line breaks
+    documents = app.routes[-1]
+    assert isinstance(documents, Route)
+    documents.path_regex = re.compile("/v1/documents/(?P<id>.*)", re.DOTALL)  # names may contain line breaks
     app.add_api_route("/healthz", server.health, methods=["GET"])
     app.add_api_route("/metrics", server.metrics, methods=["GET"], response_class=PlainTextResponse)
     app.routes.append(Route("/mcp", tools, methods=["POST"], include_in_schema=False))
