@@ -3,13 +3,12 @@
 import asyncio
 import hmac
 import ipaddress
-import json
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlencode, urlsplit
 
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "qrag_token"
@@ -59,16 +58,12 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        send = _with_headers(send)
-        refused, body = self._refusal(headers, scope), b""
+        request, send = Request(scope, receive), _with_headers(send)
+        refused, body = self._refusal(request), b""
         if refused is None:
-            refused, body = await _read(receive)
+            refused, body = await _read(request)
         if refused is not None:
-            if refused[0] == 401 and scope["path"] in _PAGES:
-                await _to_login(send, scope)
-            else:
-                await _refuse(send, *refused)
+            await _answer(scope, *refused)(scope, receive, send)
             return
         await self.app(scope, _replayed(body, receive), send)
 
@@ -86,8 +81,8 @@ class Guard:
             return self.host in _EVERY_ADDRESS and name in {socket.gethostname().lower(), socket.getfqdn().lower()}
         return address.is_loopback or self.host in _EVERY_ADDRESS  # no attacker can let an address point elsewhere
 
-    def _refusal(self, headers: Mapping[str, str], scope: Scope) -> tuple[int, str] | None:
-        host, origin = headers.get("host", ""), headers.get("origin")
+    def _refusal(self, request: Request) -> tuple[int, str] | None:
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if not self.allows_host(host):
             return (
                 421,
@@ -95,21 +90,22 @@ class Guard:
             )
         if origin is not None and origin.lower() not in {f"{scheme}://{host.lower()}" for scheme in ("http", "https")}:
             return 403, _OTHER_SITE
-        if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"} and not _is_link(headers):
+        if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"} and not _is_link(request):
             return 403, _OTHER_SITE
-        if scope["path"] not in OPEN_PATHS and not self._knows_token(headers):
+        if request.scope["path"] not in OPEN_PATHS and not self._knows_token(request):
             return 401, "send the token of the server as `Authorization: Bearer TOKEN`"
         return None
 
-    def _knows_token(self, headers: Mapping[str, str]) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+    def _knows_token(self, request: Request) -> bool:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return not self.token or is_token(given.strip().encode("latin-1"), self.token)
-        return not self.token or is_token(_cookie(headers.get("cookie", "")).encode("latin-1"), cookie_of(self.token))
+        return not self.token or is_token(request.cookies.get(COOKIE, "").encode("latin-1"), cookie_of(self.token))
 
 
-def _is_link(headers: Mapping[str, str]) -> bool:
+def _is_link(request: Request) -> bool:
     """True if a browser opens a page in its window, as for a link, and not for another page."""
+    headers = request.headers
     return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
 
 
@@ -123,25 +119,20 @@ def cookie_of(token: str) -> str:
     return hmac.new(token.encode(), b"qrag page", "sha256").hexdigest()
 
 
-async def _read(receive: Receive) -> tuple[tuple[int, str] | None, bytes]:
+async def _read(request: Request) -> tuple[tuple[int, str] | None, bytes]:
     """The refusal of a body, or None, and the body."""
-    parts: list[bytes] = []
-    size = 0
+    body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return (400, "the connection was closed within the body"), b""
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                if size > MAX_BODY:
+            async for part in request.stream():
+                body += part
+                if len(body) > MAX_BODY:
                     return (413, f"the body is longer than {MAX_BODY:,} bytes; send a shorter question"), b""
-                more = message.get("more_body", False)
+    except ClientDisconnect:
+        return (400, "the connection was closed within the body"), b""
     except TimeoutError:
         return (408, f"the body did not arrive within {BODY_SECONDS:g} seconds"), b""
-    return None, b"".join(parts)
+    return None, bytes(body)
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -166,27 +157,12 @@ def _with_headers(send: Send) -> Send:
     return sent
 
 
-async def _to_login(send: Send, scope: Scope) -> None:
-    wanted = scope["path"] + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
-    place = f"/login?{urlencode({'next': wanted})}"
-    await send({"type": "http.response.start", "status": 303, "headers": [(b"location", place.encode())]})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _refuse(send: Send, status: int, reason: str) -> None:
-    body = json.dumps({"error": {"reason": reason, "field": None}}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+def _answer(scope: Scope, status: int, reason: str) -> Response:
+    """The answer to a request that is refused; a person without the token gets its form."""
+    if status == 401 and scope["path"] in _PAGES:
+        wanted = scope["path"] + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
+        return RedirectResponse(f"/login?{urlencode({'next': wanted})}", status_code=303)
+    headers = {"www-authenticate": "Bearer"} if status == 401 else {}
     if status in (408, 413):  # the rest of the body is not read
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _cookie(header: str) -> str:
-    try:
-        found = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+        headers = {"connection": "close"}
+    return JSONResponse({"error": {"reason": reason, "field": None}}, status, headers)
