@@ -1,6 +1,7 @@
 """The HTTP server over a library of indexes: search, answers, documents, health and metrics.
 
-run(Library.open(["notes.index"]), ServeOptions(), listener)       # or make_app(...), for a server of your own
+run(Library.open(["notes.index"]), ServeOptions(), listener)
+make_app(Server(Library.open(["notes.index"]), ServeOptions()))     # for a server of your own
 """
 
 import asyncio
@@ -35,6 +36,7 @@ from qrag_jax.serve.schemas import (
     AskBody,
     CitationFound,
     DocumentFound,
+    Fault,
     Given,
     HitFound,
     Name,
@@ -104,6 +106,9 @@ class _Json(Response):
 
 class Server:
     """The routes, with their queues and meters.
+
+    Args:
+        library: not yet warmed up; the app does that, and closes it.
 
     Attributes:
         failed: why the indexes cannot be searched; then no request is answered.
@@ -236,21 +241,11 @@ class Server:
         return Response(self.meters.text(), media_type="text/plain; version=0.0.4")
 
 
-def make_app(library: Library, options: ServeOptions) -> ASGIApp:
-    """The server as an ASGI app, with its guard.
-
-    Args:
-        library: not yet warmed up; the app does that, and closes it.
-        options: of the server.
-    """
-    return app_of(Server(library, options))
-
-
 def run(library: Library, options: ServeOptions, listener: socket.socket) -> None:
     """Serves until a signal ends it.
 
     Args:
-        library, options: as in `make_app`.
+        library, options: as in `Server`.
         listener: a bound socket.
 
     Raises:
@@ -258,7 +253,7 @@ def run(library: Library, options: ServeOptions, listener: socket.socket) -> Non
     """
     routes = Server(library, options)
     config = uvicorn.Config(
-        app_of(routes),
+        make_app(routes),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -278,8 +273,8 @@ def run(library: Library, options: ServeOptions, listener: socket.socket) -> Non
         raise routes.failed
 
 
-def app_of(server: Server) -> ASGIApp:
-    """The routes of a server behind its guard."""
+def make_app(server: Server) -> ASGIApp:
+    """The routes of a server as an ASGI app, behind its guard."""
     options = server.options
     tools = _Tools(server)
     app = FastAPI(
@@ -366,11 +361,11 @@ def _as_json(app: ASGIApp) -> ASGIApp:
 
 
 def _event(name: str, data: BaseModel) -> str:
-    return f"event: {name}\ndata: {json.dumps(data.model_dump(), ensure_ascii=True)}\n\n"
+    return f"event: {name}\ndata: {json.dumps(data.model_dump())}\n\n"
 
 
 def _fault(reason: str, field: str | None = None) -> Refusal:
-    return Refusal.model_validate({"error": {"reason": reason, "field": field}})
+    return Refusal(error=Fault(reason=reason, field=field))
 
 
 async def _wrong_field(_: Request, error: RequestValidationError) -> Response:

@@ -1,7 +1,7 @@
 """The page of the server: the routes that answer with HTML."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -105,15 +105,13 @@ class People:
         return Response(page.style(), media_type="text/css")
 
 
-def _html(content: str | Iterable[str] | AsyncIterator[str], status: int = 200) -> Response:
+def _html(content: str | Iterator[str] | AsyncIterator[str], status: int = 200) -> Response:
     """A page, or its parts; a lone surrogate has no UTF-8, and becomes a question mark."""
     if isinstance(content, str):
-        return HTMLResponse(content.encode("utf-8", "replace"), status)
-    parts = content if isinstance(content, AsyncIterator) else _one_by_one(content)
-    encoded = (part.encode("utf-8", "replace") async for part in parts)
-    return StreamingResponse(encoded, status, media_type="text/html")
+        return HTMLResponse(_encoded(content), status)
+    parts = (_encoded(x) async for x in content) if isinstance(content, AsyncIterator) else map(_encoded, content)
+    return StreamingResponse(parts, status, media_type="text/html")
 
 
-async def _one_by_one(parts: Iterable[str]) -> AsyncIterator[str]:
-    for part in parts:
-        yield part
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

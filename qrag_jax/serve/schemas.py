@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from qrag_jax.search.answer import Answer
 from qrag_jax.search.citations import Citation
 from qrag_jax.service.library import Located, Query
-from qrag_jax.types import Document, Place, Sentence
+from qrag_jax.types import Document, Hit, Place, Sentence
 
 MAX_QUESTION = 4_000  # characters
 MAX_TOP_K = 100
@@ -17,7 +17,7 @@ Question = Annotated[str, Field(max_length=MAX_QUESTION, pattern=r"\S")]
 Way = Literal["hybrid", "dense", "bm25"]
 
 
-class Found(BaseModel):
+class PlaceFound(BaseModel):
     """A part of a document: half-open characters of its text, and where a person finds it."""
 
     document: str
@@ -27,13 +27,8 @@ class Found(BaseModel):
     start: int
     end: int
 
-    @classmethod
-    def of(cls, place: Place) -> "Found":
-        """A place as JSON."""
-        return cls(**_place(place))
 
-
-class SentenceFound(Found):
+class SentenceFound(PlaceFound):
     """The sentence of a passage that answers best, word for word."""
 
     text: str
@@ -52,7 +47,7 @@ class Passage(BaseModel):
     text: str
     context: str = Field("", description="above a passage that begins inside a table: its heading and its columns")
     sentence: SentenceFound
-    copies: list[Found] = Field([], description="other places of the same text")
+    copies: list[PlaceFound] = Field([], description="other places of the same text")
     left_out: dict[str, int] = Field({}, description="what the reader of the file left out, by kind")
 
 
@@ -67,19 +62,8 @@ class HitFound(Passage):
     def of(cls, located: Located) -> "HitFound":
         """A hit as JSON."""
         hit = located.hit
-        return cls(
-            index=located.index,
-            document=hit.place.document,
-            **_of_sentence(hit.sentence),
-            spans=list(hit.spans),
-            text=hit.text,
-            context=hit.context,
-            copies=[Found.of(place) for place in hit.copies],
-            left_out=dict(hit.left_out),
-            rank=hit.rank,
-            score=hit.score,
-            notes=[note.text for note in hit.notes],
-        )
+        notes = [note.text for note in hit.notes]
+        return cls(**_passage(hit, located.index), rank=hit.rank, score=hit.score, notes=notes)
 
 
 class CitationFound(Passage):
@@ -91,18 +75,7 @@ class CitationFound(Passage):
     @classmethod
     def of(cls, citation: Citation, index: str) -> "CitationFound":
         """A citation as JSON."""
-        return cls(
-            index=index,
-            document=citation.document_id,
-            **_of_sentence(citation.sentence),
-            spans=list(citation.spans),
-            text=citation.text,
-            context=citation.context,
-            copies=[Found.of(place) for place in citation.copies],
-            left_out=dict(citation.left_out),
-            number=citation.number,
-            note=citation.note,
-        )
+        return cls(**_passage(citation, index), number=citation.number, note=citation.note)
 
 
 class SearchBody(BaseModel):
@@ -236,6 +209,15 @@ def _sentence(sentence: Sentence) -> SentenceFound:
     return SentenceFound(**_place(sentence.place), text=sentence.text, score=sentence.score)
 
 
-def _of_sentence(sentence: Sentence) -> dict[str, Any]:
-    place = sentence.place
-    return {"place": str(place), "line": place.line, "page": place.page, "sentence": _sentence(sentence)}
+def _passage(one: Hit | Citation, index: str) -> dict[str, Any]:
+    sentence = _sentence(one.sentence)
+    return {
+        "index": index,
+        **sentence.model_dump(include={"document", "place", "line", "page"}),
+        "spans": list(one.spans),
+        "text": one.text,
+        "context": one.context,
+        "sentence": sentence,
+        "copies": [_place(place) for place in one.copies],
+        "left_out": dict(one.left_out),
+    }

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import uvicorn
 
-from qrag_jax.serve.app import ServeOptions, make_app
+from qrag_jax.serve.app import ServeOptions, Server, make_app
 from support.tiers import PATIENCE
 
 JSON = {"Content-Type": "application/json"}
@@ -61,7 +61,7 @@ class Client:
 def serving(library, **options):
     """Serves a library from a thread, and ends it."""
     listener = socket.create_server(("127.0.0.1", 0))
-    app = make_app(library, ServeOptions(**options))
+    app = make_app(Server(library, ServeOptions(**options)))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
