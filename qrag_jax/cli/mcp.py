@@ -5,8 +5,6 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import NoReturn
 
 from qrag_jax.cli import search_flags
 from qrag_jax.cli.parser import Verb
@@ -41,24 +39,15 @@ def _run(args: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what is printed leaves while it goes to standard error
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # as a shell reports it
+    code = 0
     with search_flags.tracing(vars(args)) as library.observe:
-        code = _ended(lambda: serve_stdio(library))
+        try:
+            serve_stdio(library)
+        except SystemExit as stop:
+            code = int(stop.code or 0)
     sys.stderr.flush()
     os._exit(code)  # a thread that still loads a model would abort the interpreter
-
-
-def _ended(serve: Callable[[], None]) -> int:
-    """The exit code after serving."""
-    try:
-        serve()
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
-
-
-def _stop(number: int, frame: object) -> NoReturn:
-    raise SystemExit(128 + number)  # as a shell reports it
 
 
 VERB = Verb(

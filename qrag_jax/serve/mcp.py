@@ -9,7 +9,7 @@ import logging
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
@@ -108,9 +108,11 @@ def make_mcp(run: Run, names: Sequence[str], **more: Any) -> MCPServer:
         names: of the indexes.
         more: further arguments of `MCPServer`.
     """
-    with _logging_as_it_is():
-        instructions = _INSTRUCTIONS.format(names=", ".join(map(readable, names)))
-        server = MCPServer("qrag", title="Search of documents", version=__version__, instructions=instructions, **more)
+    told = _INSTRUCTIONS.format(names=", ".join(map(readable, names)))
+    root, handler = logging.getLogger(), logging.NullHandler()
+    root.addHandler(handler)  # else `MCPServer` sets up the logging of the whole process
+    server = MCPServer("qrag", title="Search of documents", version=__version__, instructions=told, **more)
+    root.removeHandler(handler)
 
     @server.tool(title="Search documents", annotations=_READS)
     async def search(
@@ -306,14 +308,3 @@ def _url(place: Place) -> str:
     """A relative reference to the file, with its page or, if it is a text, its line."""
     part = f"#page={place.page}" if place.page is not None else "" if place.converted else f"#L{place.line}"
     return quote(readable(place.document)) + part
-
-
-@contextmanager
-def _logging_as_it_is() -> Iterator[None]:
-    """Keeps `MCPServer` from setting up the logging of the whole process, as it does where nothing is set up."""
-    root, ours = logging.getLogger(), logging.NullHandler()
-    root.addHandler(ours)
-    try:
-        yield
-    finally:
-        root.removeHandler(ours)
