@@ -9,11 +9,10 @@ with open_index("notes/") as index:                               # or an index 
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.documents.found import named_paths
@@ -70,6 +69,8 @@ if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
     from qrag_jax.qrag.retriever import QRagRetriever
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _NUM_AROUND = 2  # sentences added on either side of each pick of a run
 _MAX_VIEWS = 4
 _MULTILINGUAL = "multilingual"
@@ -113,6 +114,17 @@ def open_index(
     return Index(made, retriever, loaded, show, seconds)
 
 
+def _in_turn(method: Callable[Concatenate["Index", P], T]) -> Callable[Concatenate["Index", P], T]:
+    """Keeps other threads out of an index until a method returns."""
+
+    @wraps(method)
+    def called(self: "Index", *args: P.args, **more: P.kwargs) -> T:
+        with self._turn:
+            return method(self, *args, **more)
+
+    return called
+
+
 class Index:
     """Documents to search and ask. Made by `open_index`; a `Retriever`, and a context manager.
 
@@ -148,16 +160,16 @@ class Index:
         return self._open.settings
 
     @property
+    @_in_turn
     def corpus(self) -> Corpus:
         """All documents, cut and embedded; loaded or made when first needed."""
-        with self._turn:
-            return self._view(SearchOptions(), self._method(SearchOptions())).corpus
+        return self._view(SearchOptions(), self._method(SearchOptions())).corpus
 
     @property
+    @_in_turn
     def notes(self) -> tuple[Note, ...]:
         """The notes of all chunks; empty if there are none."""
-        with self._turn:
-            noted = self._view(SearchOptions(), self._method(SearchOptions())).noted
+        noted = self._view(SearchOptions(), self._method(SearchOptions())).noted
         return () if noted is None else noted.notes
 
     @property
@@ -189,12 +201,9 @@ class Index:
         options = SearchOptions(top_k, _patterns(only), retriever, late=late, rerank=again)
         return self.find(question, options).hits
 
+    @_in_turn
     def find(self, question: str, options: SearchOptions | None = None) -> Found:
         """As `search`, with costs and counts."""
-        with self._turn:
-            return self._find(question, options)
-
-    def _find(self, question: str, options: SearchOptions | None) -> Found:
         options = self._defaults(options or SearchOptions())
         self.check(question, options)
         method = self._method(options)
@@ -223,13 +232,10 @@ class Index:
             prevented,
         )
 
+    @_in_turn
     def check(self, question: str, options: SearchOptions | AskOptions | None = None) -> None:
         """Checks a question and options for `find`, or with `AskOptions` for `ask`, before any search."""
         check_question(question)
-        with self._turn:
-            self._check(question, options)
-
-    def _check(self, question: str, options: SearchOptions | AskOptions | None) -> None:
         asks = options if isinstance(options, AskOptions) else None
         search = self._defaults(asks.search if asks else cast(SearchOptions | None, options) or SearchOptions())
         check_options(search, self._open, asks is not None)
@@ -237,6 +243,7 @@ class Index:
             check_context(asks, search, self._open)
         self._method(search).check(question)
 
+    @_in_turn
     def ask(
         self,
         question: str,
@@ -261,23 +268,10 @@ class Index:
             NothingFound: no passage shares a word with the question.
             UsageError, InputError: as `search`, or the passages do not fit.
         """
-        with self._turn:
-            return self._ask(question, llm, _patterns(only), retriever, options or AskOptions(), found, write)
-
-    def _ask(
-        self,
-        question: str,
-        llm: TextGenerator | str | None,
-        only: tuple[str, ...],
-        retriever: "str | os.PathLike | QRagRetriever | None",
-        options: AskOptions,
-        found: Callable[[Answer], None] | None,
-        write: Callable[[str], None] | None,
-    ) -> Answer:
-        search = replace(options.search, top_k=None, only=only or options.search.only)
+        options = options or AskOptions()
+        search = replace(options.search, top_k=None, only=_patterns(only) or options.search.only)
         search = self._defaults(search if retriever is None else replace(search, retriever=retriever))
-        check_question(question)
-        self._check(question, replace(options, search=search))
+        self.check(question, replace(options, search=search))
         generator, method, template = self._generator(llm), self._method(search), load_prompt(PROMPT, options.prompts)
         before, again = method.spent(), self._rerankers_of(question, search)
         view = self._view(search, method)
@@ -305,8 +299,11 @@ class Index:
         after = None
         if generator is not None:
             after = method.spent()
-            with self._others_search():
+            self._turn.release()  # other threads search while the model writes
+            try:
                 answer = answer_from(answer, view.corpus, generator, template, options.sampling, write)
+            finally:
+                self._turn.acquire()
         elif options.num_quotes:
             answer = quote_passages(answer, view.corpus, method.embed, options.num_quotes)
         answer = self._told(answer, spent, search, before, after or method.spent())
@@ -314,15 +311,7 @@ class Index:
         cost = one.added_to(_with_plan(answer.cost, one.planned), "retrieve")
         return replace(answer, cost=cost, levels=one.planned, reranked=one.reranked, late=one.late)
 
-    @contextmanager
-    def _others_search(self) -> Iterator[None]:
-        """Lets other threads search meanwhile; the caller has taken the turn once."""
-        self._turn.release()
-        try:
-            yield
-        finally:
-            self._turn.acquire()
-
+    @_in_turn
     def add(self, paths: Paths, plan: Plan | None = None) -> Changes:
         """Adds the documents of files and folders; a document of the same path is replaced. Removes nothing.
 
@@ -330,13 +319,12 @@ class Index:
             paths: as in `read_files`.
             plan: for an index on disk: encoding, processes, writer of notes.
         """
-        with self._turn:
-            return self._changed(self._open.add(named_paths(paths), plan))
+        return self._changed(self._open.add(named_paths(paths), plan))
 
+    @_in_turn
     def remove(self, paths: Paths, plan: Plan | None = None) -> tuple[str, ...]:
         """Removes the documents of files and folders, named as in `documents`; returns their ids."""
-        with self._turn:
-            return self._changed(self._open.remove(named_paths(paths), plan))
+        return self._changed(self._open.remove(named_paths(paths), plan))
 
     def info(self) -> IndexInfo:
         """The documents and settings, with sizes."""
@@ -357,37 +345,37 @@ class Index:
             raise UsageError("no such document; `documents()` lists their names", field="name", value=name)
         return found
 
+    @_in_turn
     def reload(self) -> None:
         """Forgets what was read and loaded, for an index that another process may have changed."""
-        with self._turn:
-            if isinstance(self._source, StoredSource):
-                self._source = StoredSource(self._source.name, self._source.only)
-            self._methods: dict[tuple, Method] = {}
-            self._views: dict[tuple, View] = {}
-            self._encoder = self._given
+        if isinstance(self._source, StoredSource):
+            self._source = StoredSource(self._source.name, self._source.only)
+        self._methods: dict[tuple, Method] = {}
+        self._views: dict[tuple, View] = {}
+        self._encoder = self._given
 
+    @_in_turn
     def renewed(self) -> "Index":
         """The documents in their current state, as another object; this one keeps its state.
 
         Both share the encoder and the language models that are loaded.
         """
-        with self._turn:
-            source = self._open
-            if isinstance(source, StoredSource):
-                source = StoredSource(source.name, source.only)
-            new = Index(source, self._retriever, self._given, self._show)
-            if (source.settings.model, source.settings.reads) == (self.settings.model, self.settings.reads):
-                new._encoder = self._encoder
-            new._generators, new._rerankers = self._generators, self._rerankers
-            return new
+        source = self._open
+        if isinstance(source, StoredSource):
+            source = StoredSource(source.name, source.only)
+        new = Index(source, self._retriever, self._given, self._show)
+        if (source.settings.model, source.settings.reads) == (self.settings.model, self.settings.reads):
+            new._encoder = self._encoder
+        new._generators, new._rerankers = self._generators, self._rerankers
+        return new
 
+    @_in_turn
     def close(self) -> None:
         """Frees what was read and loaded; later calls are refused."""
-        with self._turn:
-            self.reload()
-            self._generators.clear()
-            self._rerankers.clear()
-            self._source = None
+        self.reload()
+        self._generators.clear()
+        self._rerankers.clear()
+        self._source = None
 
     def __enter__(self) -> "Index":
         return self
