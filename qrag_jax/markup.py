@@ -71,10 +71,10 @@ def pieces(span: tuple[int, int], inner: Iterable[tuple[int, int]]) -> Iterator[
         yield done, stop, False
 
 
-def marked(text: str, spans: Sequence[tuple[int, int]], name: str = "mark", /, **attributes: str) -> Html:
-    """Escaped text with an element around each of the spans, which are half-open characters of the text."""
+def marked(text: str, spans: Sequence[tuple[int, int]]) -> Html:
+    """Escaped text with `<mark>` around each of the spans, which are half-open characters of the text."""
     return join(
-        element(name, text[start:end], **attributes) if is_inside else text[start:end]
+        element("mark", text[start:end]) if is_inside else text[start:end]
         for start, end, is_inside in pieces((0, len(text)), spans)
     )
 

@@ -364,13 +364,11 @@ class RunnerUp:
         place: its place.
         text: of the chunk.
         score: its Q value at that step.
-        node: its number in the corpus that was searched.
     """
 
     place: Place
     text: str
     score: float
-    node: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from qrag_jax.errors import InputWarning, UsageError
 from qrag_jax.integrations.otel import Spans
 
-_QUEUE = 8_192  # spans that wait at most
+_QUEUE = 8_192  # most spans that wait; more are lost, which is said at the end
 _BATCH = 512
 _DELAY = 1.0  # seconds until a batch that is not full is sent
 _LAST_SECONDS = 0.8  # for the spans that wait at the end
@@ -65,13 +65,12 @@ class CountedBatches(BatchSpanProcessor):
 
 
 @contextmanager
-def send(endpoint: str, trace_content: bool = False, *, queue: int = _QUEUE) -> Iterator[Spans]:
+def send(endpoint: str, trace_content: bool = False) -> Iterator[Spans]:
     """Sends the spans of its body to a collector, and waits at most a second for the last ones.
 
     Args:
         endpoint: address of the collector; without a path it is that of the traces, /v1/traces.
         trace_content: as in `Spans`.
-        queue: most spans that wait; more are lost, which is said at the end.
 
     Raises:
         UsageError: the endpoint is no address.
@@ -80,7 +79,7 @@ def send(endpoint: str, trace_content: bool = False, *, queue: int = _QUEUE) -> 
     for name in _SDK:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     exporter = Counted(OTLPSpanExporter(url, timeout=_LAST_SECONDS), url)
-    batches = CountedBatches(exporter, queue)
+    batches = CountedBatches(exporter, _QUEUE)
     limits, resource = SpanLimits(max_span_attributes=_MAX_ATTRIBUTES), Resource.create({"service.name": "qrag"})
     provider = TracerProvider(resource=resource, span_limits=limits, shutdown_on_exit=False)
     provider.add_span_processor(batches)

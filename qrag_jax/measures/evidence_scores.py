@@ -28,7 +28,7 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
-from qrag_jax.chunking.text.spans import readable, strip_span
+from qrag_jax.chunking.text.spans import merge_spans, readable, strip_span
 from qrag_jax.types import CountTokens, InputError, Span
 
 # WordPiece takes a longer word for one unknown token, and texts without blanks are one word.
@@ -265,17 +265,6 @@ class SpanScore:
     recall: float
     precision: float
     iou: float
-
-
-def merge_spans(spans: Sequence[Span]) -> list[Span]:
-    """The union of spans: ordered, those that overlap or touch as one."""
-    merged: list[Span] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], end)
-        else:
-            merged.append((start, end))
-    return merged
 
 
 def shared_spans(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
 
+from qrag_jax.chunking.text.spans import merge_spans
 from qrag_jax.documents.read import page_label_of, page_of
 from qrag_jax.markup import Html, element, join, pieces, start_tag
 from qrag_jax.types import Document, Span
@@ -33,21 +34,10 @@ def make_marks(passages: Iterable[Span], sentences: Iterable[Span], ids: Mapping
     """The marks of a document; a sentence is cut where another one with an id begins."""
     cuts = sorted(ids)
     cut = []
-    for start, end in joined(sentences):
+    for start, end in merge_spans(sentences):
         inner = cuts[bisect_right(cuts, start) : bisect_left(cuts, end)]
         cut += list(pairwise([start, *inner, end]))
-    return Marks(joined(passages), cut, ids)
-
-
-def joined(spans: Iterable[Span]) -> list[Span]:
-    """Spans in order, those that touch or overlap joined."""
-    found: list[Span] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        elif start < end:
-            found.append((start, end))
-    return found
+    return Marks(merge_spans(passages), cut, ids)
 
 
 def parts_around(text: str, spans: Iterable[Span], width: int) -> list[Span]:
@@ -58,7 +48,7 @@ def parts_around(text: str, spans: Iterable[Span], width: int) -> list[Span]:
         before = text.find("\n", first, start) + 1 if first else 0
         after = text.rfind("\n", end, last) + 1 if last < len(text) else 0
         parts.append((before or first, after or last))
-    return joined(parts)
+    return merge_spans(parts)
 
 
 def document_lines(document: Document, parts: Sequence[Span], marks: Marks, prefix: str = "") -> Iterator[Html]:

@@ -119,7 +119,7 @@ def passage_parts(one: Hit | Citation, view: View) -> Iterator[Html]:
     A long text is folded below its sentence.
     """
     if one.context:
-        yield element("p", element("span", "in: ", class_="label"), one.context, class_="context")
+        yield element("p", "in: ", one.context, class_="context")
     whole = element("p", marked_passage(one.text, one.spans, one.sentence), class_="text")
     if len(one.text) > _LONG:
         yield element("p", element("mark", one.sentence.text), class_="text")

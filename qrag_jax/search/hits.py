@@ -50,7 +50,7 @@ def _runner_up(corpus: Corpus, known: dict[int, RunnerUp], node: int, score: flo
     if node not in known:
         chunk = corpus.nodes[node]
         place = make_place(corpus.by_id[chunk.document_id], (chunk.spans[0][0], chunk.spans[-1][1]))
-        known[node] = RunnerUp(place, corpus.texts[node], score, node)
+        known[node] = RunnerUp(place, corpus.texts[node], score)
     return replace(known[node], score=score)
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.measures.evidence_scores import SpanScore, measure_tokens, merge_spans, shared_spans, span_scores
+from qrag_jax.chunking.text.spans import merge_spans
+from qrag_jax.measures.evidence_scores import SpanScore, measure_tokens, shared_spans, span_scores
 from qrag_jax.types import InputError
 
 TEXTS = {"d": "aa b cccc dd e ff", "e": "one two three"}  # words of d at 0, 3, 5, 10, 13, 15

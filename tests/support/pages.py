@@ -125,7 +125,7 @@ def hostile_hit(payload, document, *, of_run=False):
     place = Place(document.id, start, end, 2)
     note = NoteHit(payload, payload, place, place, payload, payload, payload)
     sentence = Sentence(text[start:end], place)
-    more = {"runners_up": (RunnerUp(place, payload, -1.0, 3),), "stop_score": 0.5, "position": 1.0} if of_run else {}
+    more = {"runners_up": (RunnerUp(place, payload, -1.0),), "stop_score": 0.5, "position": 1.0} if of_run else {}
     return Hit(
         *(1, place, ((start, len(text)),), text[start:], 1.5, sentence, (note,)),
         copies=(place, Place(payload, 0, 1, 1, 3, None, payload)),

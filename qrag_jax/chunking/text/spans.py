@@ -45,6 +45,17 @@ def join_spans(text: str, spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(joined)
 
 
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """The union of spans: ordered, those that overlap or touch as one."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
 def join_pieces(pieces: Sequence[str], gaps: Sequence[str] | str = " ") -> tuple[str, tuple[Span, ...]]:
     """The stripped pieces with a gap between neighbours, and the half-open character offsets of each.
 
