@@ -104,6 +104,11 @@ class InputWarning(_Told, UserWarning):
     """An input may have been read differently from what was meant."""
 
 
+def not_installed(library: str | None, extra: str) -> UsageError:
+    """The error of a library of an extra that is missing."""
+    return UsageError(f"{library} is not installed; run: pip install 'qrag_jax[{extra}]'")
+
+
 class Stopped(Exception):
     """A run was stopped on request; it has saved its state, and the message says how to continue."""
 

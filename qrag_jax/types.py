@@ -14,6 +14,7 @@ from qrag_jax.errors import Stopped as Stopped
 from qrag_jax.errors import UsageError as UsageError
 from qrag_jax.errors import Words
 from qrag_jax.errors import check_fields as check_fields
+from qrag_jax.errors import not_installed as not_installed
 from qrag_jax.markup import Html, card, escape, join, marked, quiet_part, table, text_part
 
 Span = tuple[int, int]  # half-open character offsets (start, end) into Document.text

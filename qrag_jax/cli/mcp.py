@@ -8,7 +8,7 @@ import sys
 
 from qrag_jax.cli import search_flags
 from qrag_jax.cli.parser import Verb
-from qrag_jax.errors import UsageError
+from qrag_jax.errors import UsageError, not_installed
 
 _FLAGS = f"""\
 paths INDEX ...  indexes of `qrag index build`
@@ -34,8 +34,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         from qrag_jax.serve.mcp import serve_stdio
     except ImportError as error:
-        reason = f"needs the package {error.name}, which is not installed: pip install 'qrag_jax[mcp]'"
-        raise UsageError(f"qrag mcp: {reason}") from error
+        raise not_installed(error.name, "mcp") from error
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what is printed leaves while it goes to standard error
     for number in (signal.SIGTERM, signal.SIGINT):

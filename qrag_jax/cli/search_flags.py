@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qrag_jax.cli import flags
-from qrag_jax.errors import UsageError
+from qrag_jax.errors import UsageError, not_installed
 from qrag_jax.files.reading import HTML_PARTS
 from qrag_jax.names import RETRIEVERS
 
@@ -217,6 +217,5 @@ def tracing(values: Mapping[str, Any]) -> "AbstractContextManager[Observe | None
     try:
         from qrag_jax.integrations.otel_sending import send
     except ImportError as error:
-        reason = f"needs the package {error.name}, which is not installed: pip install 'qrag_jax[otel]'"
-        raise UsageError(reason, field="--trace") from error
+        raise not_installed(error.name, "otel") from error
     return send(values["trace"], values["trace_content"])

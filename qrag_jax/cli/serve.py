@@ -9,7 +9,7 @@ import sys
 from qrag_jax.cli import search_flags
 from qrag_jax.cli.llm_flags import HELP, llm_config, llm_table
 from qrag_jax.cli.parser import Verb
-from qrag_jax.errors import Arg, UsageError
+from qrag_jax.errors import Arg, UsageError, not_installed
 
 _LAST_PORT = 65_535
 _TOKEN_NAME = "QRAG_TOKEN"
@@ -56,8 +56,7 @@ def _run(args: argparse.Namespace) -> int:
         try:
             from qrag_jax.serve.app import ServeOptions, run
         except ImportError as error:
-            reason = f"needs the package {error.name}, which is not installed: pip install 'qrag_jax[serve]'"
-            raise UsageError(f"qrag serve: {reason}") from error
+            raise not_installed(error.name, "serve") from error
         host, port = listener.getsockname()[:2]
         say(f"http://{f'[{host}]' if ':' in host else host}:{port} serves {', '.join(library.names)}; Ctrl-C ends it")
         names = tuple(args.allowed_host)

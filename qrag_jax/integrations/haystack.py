@@ -8,12 +8,12 @@ import os
 from typing import Any
 
 from qrag_jax.integrations import passages
-from qrag_jax.types import UsageError
+from qrag_jax.types import UsageError, not_installed
 
 try:
     from haystack import Document, component, default_from_dict, default_to_dict
 except ModuleNotFoundError as error:
-    raise passages.not_installed("Haystack", "haystack") from error
+    raise not_installed("Haystack", "haystack") from error
 
 
 @component

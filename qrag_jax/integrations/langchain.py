@@ -13,7 +13,7 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.index.index import Index
 from qrag_jax.index.methods import DEFAULT_CHUNKING
 from qrag_jax.integrations import passages
-from qrag_jax.types import Retriever
+from qrag_jax.types import Retriever, not_installed
 
 try:
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -22,7 +22,7 @@ try:
     from langchain_core.runnables.config import run_in_executor
     from langchain_text_splitters import TextSplitter
 except ModuleNotFoundError as error:
-    raise passages.not_installed("LangChain", "langchain") from error
+    raise not_installed("LangChain", "langchain") from error
 
 
 class QragRetriever(BaseRetriever):

@@ -11,7 +11,7 @@ from typing import Any, cast
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.index.methods import DEFAULT_CHUNKING
 from qrag_jax.integrations import passages
-from qrag_jax.types import Hit
+from qrag_jax.types import Hit, not_installed
 
 try:
     from llama_index.core import schema
@@ -20,7 +20,7 @@ try:
     from llama_index.core.retrievers import BaseRetriever
     from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TextNode
 except ModuleNotFoundError as error:
-    raise passages.not_installed("LlamaIndex", "llama_index") from error
+    raise not_installed("LlamaIndex", "llama_index") from error
 
 _FOR_MODELS = {"place", "context"}  # metadata of passages that language models read
 

@@ -18,7 +18,7 @@ from qrag_jax.index.methods import load_embedder, multi_step_method, single_step
 from qrag_jax.measures.trec import falling_scores
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.qrag.retriever import load_retriever
-from qrag_jax.types import AS_MADE, Document, EncoderOptions, InputError, UsageError
+from qrag_jax.types import AS_MADE, Document, EncoderOptions, InputError, UsageError, not_installed
 
 
 class _Model:
@@ -97,4 +97,4 @@ def _mteb(module: str) -> Any:
     try:
         return import_module(f"mteb.{module}")
     except ModuleNotFoundError as error:
-        raise UsageError("MTEB is not installed: pip install 'qrag_jax[mteb]'") from error
+        raise not_installed("MTEB", "mteb") from error

@@ -8,7 +8,7 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.text.chunks import chunk_id, chunk_text
 from qrag_jax.index.index import open_index
 from qrag_jax.index.methods import single_step_method
-from qrag_jax.types import Document, Hit, Retriever, Span, UsageError
+from qrag_jax.types import Document, Hit, Retriever, Span
 
 _LEVEL = 1  # of chunks that belong to no tree, so their ids are those of the chunkers
 
@@ -25,11 +25,6 @@ class Piece(NamedTuple):
     id: str
     text: str
     metadata: dict[str, Any]
-
-
-def not_installed(library: str, extra: str) -> UsageError:
-    """The error of a library that is missing."""
-    return UsageError(f"{library} is not installed; run: pip install 'qrag_jax[{extra}]'")
 
 
 def open_retriever(index: Any) -> Retriever:

@@ -99,14 +99,10 @@ def question_form(form: Form) -> Html:
         autocomplete="off",
         autofocus=not form.question,
     )
-    return element(
-        "form",
-        *(element("label", "Question", for_="question"), element("div", field, element("button", "Ask"), class_="ask")),
-        element("fieldset", element("legend", "Find", class_="unseen"), *modes, choice, class_="choices"),
-        method="get",
-        action="/",
-        role="search",
-    )
+    label = element("label", "Question", for_="question")
+    asked = element("div", field, element("button", "Ask"), class_="ask")
+    choices = element("fieldset", element("legend", "Find", class_="unseen"), *modes, choice, class_="choices")
+    return element("form", label, asked, choices, method="get", action="/", role="search")
 
 
 def spans_text(spans: Sequence[Span]) -> str:

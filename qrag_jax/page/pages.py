@@ -1,7 +1,6 @@
 """The pages of the server. None has a script, an inline style or an address of another site.
 
-Their content security policy may be `default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none';
-frame-ancestors 'none'`. The server gives `style()` at `/style.css` and answers these addresses:
+The server gives `style()` at `/style.css` and answers these addresses:
 
     /                question=, index= (empty: all), mode= (search or ask); without a question the form alone
     /document        index=, id=, at=START-END (the sentence), spans=START-END,... (the passage)

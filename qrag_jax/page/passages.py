@@ -96,10 +96,9 @@ def hit_article(hit: Hit, view: View, *more: str, label: str = "", score: str = 
         more: shown below it.
         label, score: instead of its rank and score.
     """
-    head = view.head(
-        *(element("span", label or str(hit.rank), class_="rank"), " ", view.linked(hit.sentence.place, hit.spans), " "),
-        element("span", score or f"score {hit.score:.3g}", class_="score"),
-    )
+    rank = element("span", label or str(hit.rank), class_="rank")
+    told = element("span", score or f"score {hit.score:.3g}", class_="score")
+    head = view.head(rank, " ", view.linked(hit.sentence.place, hit.spans), " ", told)
     notes = [note_part(note, view) for note in hit.notes]
     return element("article", head, *passage_parts(hit, view), *notes, *more, id=f"{view.prefix}passage-{hit.rank}")
 

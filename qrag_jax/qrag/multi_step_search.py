@@ -193,14 +193,11 @@ def _steps(played: Rollout) -> tuple[Step, ...]:
     assert played.best is not None and played.best_q_values is not None
     columns = (played.actions, played.q_values.sum(-1), played.positions, played.best, played.best_q_values)
     rows = zip(*(np.asarray(x)[0].tolist() for x in (*columns, played.stop_q_values.sum(-1))), strict=True)
-    return tuple(
-        Step(
-            *(action, q_value, position),
-            tuple((chunk, q) for chunk, q in zip(best, best_q, strict=True) if chunk != action and isfinite(q)),
-            stop_q if isfinite(stop_q) else None,
-        )
-        for action, q_value, position, best, best_q, stop_q in rows
-    )
+    steps = []
+    for action, q_value, position, best, best_q, stop_q in rows:
+        others = tuple((chunk, q) for chunk, q in zip(best, best_q, strict=True) if chunk != action and isfinite(q))
+        steps.append(Step(action, q_value, position, others, stop_q if isfinite(stop_q) else None))
+    return tuple(steps)
 
 
 def check_questions(retriever: QRagRetriever, questions: Texts) -> None:
