@@ -254,6 +254,7 @@ def run(library: Library, options: ServeOptions, listener: socket.socket) -> Non
     routes = Server(library, options)
     config = uvicorn.Config(
         make_app(routes),
+        log_config=None,  # else it closes the handlers of the whole process
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -62,7 +62,7 @@ def serving(library, **options):
     """Serves a library from a thread, and ends it."""
     listener = socket.create_server(("127.0.0.1", 0))
     app = make_app(Server(library, ServeOptions(**options)))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     client = Client(listener.getsockname()[1])
