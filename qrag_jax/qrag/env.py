@@ -360,21 +360,11 @@ def rollout(
     )
     alive = jnp.cumprod(jnp.concatenate([jnp.ones((size, 1)), continues[:, :-1]], axis=1), axis=1)
     next_values = jax.lax.stop_gradient(jnp.stack(values, axis=1))
-    best_q, best_slots = (jnp.stack(column, axis=1) for column in zip(*best, strict=True)) if best else (None, None)
-    return Rollout(
-        actions,
-        positions,
-        chosen,
-        stop_q,
-        log_probs,
-        rewards * alive,
-        stops,
-        alive,
-        continues,
-        next_values,
-        best_slots,
-        best_q,
-    )
+    made = Rollout(actions, positions, chosen, stop_q, log_probs, rewards * alive, stops, alive, continues, next_values)
+    if not best:
+        return made
+    best_q, best_slots = (jnp.stack(column, axis=1) for column in zip(*best, strict=True))
+    return replace(made, best=best_slots, best_q_values=best_q)
 
 
 def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Rollout, config: EnvConfig) -> Array:
