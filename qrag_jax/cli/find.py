@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from qrag_jax.data.questions.asked import Asked
     from qrag_jax.index.options import Found
     from qrag_jax.service.observing import Observe
-    from qrag_jax.types import Hit, RunnerUp
+    from qrag_jax.types import Hit
 
 _TOP_K = 5
 _FLAGS = f"""\
@@ -166,7 +166,7 @@ def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
 
 def _steps_to_json(asked: "Asked", found: "Found") -> dict[str, object]:
     """The output of `--json` for a run: steps in order of retrieval. `text` is characters `start` to `end`."""
-    from qrag_jax.cli.output import place_to_json, told_to_json
+    from qrag_jax.cli.output import place_to_json, span_to_json, told_to_json
 
     seconds = dict(found.cost.seconds)
     if "read" in seconds:  # at the first question: a run reads and cuts in one step
@@ -181,7 +181,9 @@ def _steps_to_json(asked: "Asked", found: "Found") -> dict[str, object]:
             "q_value": hit.score,
             "position": hit.position,
             **told_to_json(hit),
-            "runners_up": [_runner_up_to_json(one) for one in hit.runners_up],
+            "runners_up": [
+                span_to_json(one.place) | {"text": one.text, "q_value": one.score} for one in hit.runners_up
+            ],
             **({} if hit.stop_score is None else {"stop_q_value": hit.stop_score}),
         }
         for hit in found.hits
@@ -195,14 +197,6 @@ def _steps_to_json(asked: "Asked", found: "Found") -> dict[str, object]:
         "steps": steps,
         "cost": {"seconds": seconds, "embedder_tokens": found.cost.embedder_tokens},
     }
-
-
-def _runner_up_to_json(one: "RunnerUp") -> dict[str, object]:
-    from qrag_jax.cli.output import place_to_json
-
-    place = one.place
-    where = place_to_json(place) | {"start": place.start, "end": place.end}
-    return where | {"text": one.text, "q_value": one.score}
 
 
 def _cut(found: "Found", *, by_run: bool) -> str:

@@ -42,9 +42,14 @@ def place_to_json(place: Place) -> dict[str, object]:
     return found | {name: value for name, value in more.items() if value is not None}
 
 
+def span_to_json(place: Place) -> dict[str, object]:
+    """A place as JSON fields, with its characters `start` to `end` of the file."""
+    return place_to_json(place) | {"start": place.start, "end": place.end}
+
+
 def told_to_json(told: Hit | Citation) -> dict[str, object]:
     """The JSON fields of both hits and citations: the sentence, the copies, and the content that is left out."""
-    copies = [place_to_json(place) | {"start": place.start, "end": place.end} for place in told.copies]
+    copies = [span_to_json(place) for place in told.copies]
     return {"sentence": sentence_to_json(told.sentence), "copies": copies, "left_out": dict(told.left_out)}
 
 
@@ -65,24 +70,17 @@ def format_copies(copies: Sequence[Place]) -> str:
 
 def sentence_to_json(sentence: Sentence) -> dict[str, object]:
     """A sentence as JSON fields; `text` is characters `start` to `end` of the file."""
-    place = sentence.place
-    return place_to_json(place) | {
-        "start": place.start,
-        "end": place.end,
-        "text": sentence.text,
-        "score": sentence.score,
-    }
+    return span_to_json(sentence.place) | {"text": sentence.text, "score": sentence.score}
 
 
 def note_to_json(note: NoteHit) -> dict[str, object]:
     """A note as JSON fields: its text, its source, and the place in its passage where it belongs."""
-    source, evidence = note.source, note.evidence
     return {
         "text": note.text,
         "reader": note.reader,
         **({"question": note.question, "answer": note.answer} if note.question else {}),
-        "source": place_to_json(source) | {"start": source.start, "end": source.end},
-        "evidence": place_to_json(evidence) | {"start": evidence.start, "end": evidence.end, "text": note.quote},
+        "source": span_to_json(note.source),
+        "evidence": span_to_json(note.evidence) | {"text": note.quote},
     }
 
 
