@@ -85,7 +85,9 @@ ELSEWHERE = {
         "tests/cli/test_hicbench.py, with a script"
     ),
     "qrag serve station.index --port 8000": "tests/cli/test_serve.py, with a client",
-    "qrag serve station.index --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model NAME": "tests/serve/test_http.py",
+    "qrag serve station.index --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model NAME": (
+        "tests/serve/test_http.py, with a model"
+    ),
     "qrag serve station.index --host 0.0.0.0 --token a-long-secret": "tests/cli/test_serve.py",
     "qrag study CONFIG.yaml data=DATA --budgets 500,1000,2000 --fill plain,widen,merge": (
         "tests/eval/study/test_budgets.py"

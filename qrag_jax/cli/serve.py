@@ -3,6 +3,7 @@
 import argparse
 import ipaddress
 import os
+import re
 import socket
 import sys
 
@@ -41,6 +42,9 @@ def _run(args: argparse.Namespace) -> int:
     if not token and not _is_local(args.host):
         reason = ", because other machines can then send requests; `--token` takes any long secret"
         raise UsageError((Arg("host", args.host), ": needs a token", reason), field="host")
+    for name in args.allowed_host:
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise UsageError("give a bare name, without a port or a path", field="allowed_host", value=name)
     llm = llm_config(vars(args))
     search = SearchOptions(
         retriever=args.retriever,

@@ -445,10 +445,19 @@ class Index:
             while len(self._views) >= _MAX_VIEWS:
                 del self._views[min(self._views, key=lambda one: not one[0])]  # the oldest with patterns, if any
             with timed("read", self._seconds if isinstance(self._source, StoredSource) else {}):
-                view = self._open.view(options.only, method, cuts, with_notes=with_notes)
+                view = self._derived(options.only, method, with_notes)
+                view = view or self._open.view(options.only, method, cuts, with_notes=with_notes)
             self._seconds |= view.cost.seconds
             self._views[key] = view
         return self._views[key]
+
+    def _derived(self, only: tuple[str, ...], method: Method, with_notes: bool) -> View | None:
+        """A view made from a loaded one of all documents of an index on disk, so both show the same state."""
+        if isinstance(self._source, StoredSource):
+            for (patterns, *_), view in self._views.items():
+                if not patterns and (view.noted is not None or not with_notes):
+                    return view.chosen(only, method, with_notes=with_notes)
+        return None
 
     def _rerankers_of(self, question: str, options: SearchOptions) -> tuple[LateScorer | None, Reranker | None]:
         """The two scorers that order the best passages anew; no token vectors for questions in unknown words."""

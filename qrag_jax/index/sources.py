@@ -64,6 +64,14 @@ class View:
         """The beginnings of the documents, for a planner of levels."""
         return document_heads(self.corpus)
 
+    def chosen(self, only: tuple[str, ...], method: Method, *, with_notes: bool) -> "View":
+        """The documents that match the patterns, for another method, with their notes or without."""
+        names = Only(only).of_names(list(self.corpus.by_id)) if only else ()
+        if with_notes and self.noted is not None:
+            noted = self.noted.only(names) if only else self.noted
+            return View(noted.corpus, self.settings, method, noted)
+        return View(self.corpus.only(names) if only else self.corpus, self.settings, method)
+
     def planner(
         self,
         levels: str | LevelRange | Planner | None,

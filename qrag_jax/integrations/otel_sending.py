@@ -78,7 +78,8 @@ def send(endpoint: str, trace_content: bool = False) -> Iterator[Spans]:
     url = _address(endpoint)
     for name in _SDK:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    exporter = Counted(OTLPSpanExporter(url, timeout=_LAST_SECONDS), url)
+    shown = urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2]).geturl()  # without a password
+    exporter = Counted(OTLPSpanExporter(url, timeout=_LAST_SECONDS), shown)
     batches = CountedBatches(exporter, _QUEUE)
     limits, resource = SpanLimits(max_span_attributes=_MAX_ATTRIBUTES), Resource.create({"service.name": "qrag"})
     provider = TracerProvider(resource=resource, span_limits=limits, shutdown_on_exit=False)
@@ -86,7 +87,7 @@ def send(endpoint: str, trace_content: bool = False) -> Iterator[Spans]:
     try:
         yield Spans(provider.get_tracer("qrag_jax"), trace_content)
     finally:
-        _end(provider, batches, exporter, url)
+        _end(provider, batches, exporter, shown)
 
 
 def _end(provider: TracerProvider, batches: CountedBatches, exporter: Counted, url: str) -> None:

@@ -27,12 +27,14 @@ class Form:
         question: as asked; empty before.
         index: the one to search; None is all.
         mode: search for passages, or ask for an answer.
+        warnings: to show below the form.
     """
 
     indexes: Sequence[str] = ()
     question: str = ""
     index: str | None = None
     mode: Mode = "search"
+    warnings: Sequence[str] = ()
 
 
 @cache

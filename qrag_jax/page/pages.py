@@ -129,7 +129,8 @@ def login_page(reason: str = "", next_: str = "/") -> str:
 
 def _begin(form: Form) -> Html:
     title = f"{form.question} - qrag" if form.question else "qrag"
-    return begin(title, element("h1", brand()), question_form(form))
+    told = [element("p", one, class_="message", role="status") for one in form.warnings]
+    return join([begin(title, element("h1", brand()), question_form(form)), *told])
 
 
 def _about(document: Document) -> str:

@@ -18,7 +18,7 @@ The mode says how notes are used:
 import warnings
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -114,6 +114,15 @@ class NotedCorpus:
         leaves = {node.id: node for node in map(self.corpus.nodes.__getitem__, self.corpus.leaves.tolist())}
         for number, note in enumerate(self.notes):
             check_note(note, number, leaves, self.corpus.by_id)
+
+    def only(self, ids: Collection[str]) -> "NotedCorpus":
+        """Some of the documents, and the notes that come from them and belong to them; as `Corpus.only`."""
+        corpus = self.corpus.only(ids)
+        kept = [
+            place for place, note in enumerate(self.notes) if {note.asking, note.answering} <= corpus.by_chunk.keys()
+        ]
+        notes = tuple(self.notes[place] for place in kept)
+        return NotedCorpus(corpus, notes, self.vectors[kept], self.keys[kept], self.num_tokens[kept])
 
     @cached_property
     def answering(self) -> Int[np.ndarray, " notes"]:

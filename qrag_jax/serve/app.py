@@ -154,8 +154,7 @@ class Server:
     async def search(self, body: SearchBody) -> Response:
         """The passages that answer a question best, each with the sentence that answers."""
         found = await self.find(lambda: self.library.search(body.query))
-        told = [f"{name}: {fault}" for name, fault in self.library.faults.items()]
-        return _Json(SearchAnswer(hits=[HitFound.of(one) for one in found], warnings=told))
+        return _Json(SearchAnswer(hits=[HitFound.of(one) for one in found], warnings=self.library.warnings()))
 
     async def find(self, work: Callable[[], Result]) -> Result:
         """Runs work in the queue of searches, when the indexes are read."""
@@ -185,7 +184,7 @@ class Server:
         name = self.library.index_of(query)
         if not body.stream:
             answer = await self.write(lambda: self.library.ask(query))
-            return _Json(AskAnswer.of(answer, name))
+            return _Json(AskAnswer.of(answer, name, self.library.warnings()))
         events: asyncio.Queue[tuple[str, BaseModel]] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -207,6 +206,7 @@ class Server:
     async def _events(
         self, answering: asyncio.Task[Answer], events: asyncio.Queue[tuple[str, BaseModel]], name: str
     ) -> AsyncIterator[str]:
+        coming = None
         try:
             while not answering.done():
                 coming = asyncio.create_task(events.get())
@@ -219,10 +219,12 @@ class Server:
                     yield ": the model reads and writes\n\n"
             while not events.empty():
                 yield _event(*events.get_nowait())
-            yield _event("answer", AskAnswer.of(answering.result(), name))
+            yield _event("answer", AskAnswer.of(answering.result(), name, self.library.warnings()))
         except (InputError, Busy) as error:
             yield _event("error", _fault(str(error), getattr(error, "field", None)))
         finally:
+            if coming is not None:
+                coming.cancel()
             answering.cancel()  # the client may have gone away; then work that has not begun is dropped
 
     async def document(self, id: Annotated[str, PathPart(max_length=4_096)], index: Name | None = None) -> Response:
@@ -231,10 +233,11 @@ class Server:
         return _Json(DocumentFound.of(document, name))
 
     async def health(self) -> Response:
-        """`ready`, or `loading` with status 503; `stale` names indexes whose folder cannot be read now."""
+        """`ready`, or `loading` with status 503; `stale` counts indexes whose folder cannot be read now."""
         status = "ready" if self.ready.is_set() else "loading"
-        stale = sorted(self.library.faults)
-        return _Json({"status": status, "stale": stale}, status_code=200 if status == "ready" else 503)
+        return _Json(
+            {"status": status, "stale": len(self.library.faults)}, status_code=200 if status == "ready" else 503
+        )
 
     async def metrics(self) -> Response:
         """Counts, seconds and sizes for Prometheus."""
@@ -374,6 +377,8 @@ async def _wrong_field(_: Request, error: RequestValidationError) -> Response:
     field = ".".join(str(part) for part in first["loc"][1:])
     is_json = first["type"] != "json_invalid"
     reason = "it is blank; write a question" if first["type"] == "string_pattern_mismatch" else first["msg"]
+    if not field:
+        reason = f'{reason}: send a JSON object such as {{"question": "Who has the key?"}}'
     return _Json(_fault(reason, field if is_json else None), status_code=422 if is_json else 400)
 
 

@@ -5,13 +5,13 @@ import hmac
 import ipaddress
 import socket
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import urlencode, urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-COOKIE = "qrag_token"
 _PAGES = frozenset({"/", "/document"})
 OPEN_PATHS = frozenset({"/healthz", "/login", "/style.css"})  # answered without the token
 MAX_BODY = 64 * 1024  # bytes
@@ -78,7 +78,7 @@ class Guard:
         try:
             address = ipaddress.ip_address(name)
         except ValueError:
-            return self.host in _EVERY_ADDRESS and name in {socket.gethostname().lower(), socket.getfqdn().lower()}
+            return self.host in _EVERY_ADDRESS and name in _own_names()
         return address.is_loopback or self.host in _EVERY_ADDRESS  # no attacker can let an address point elsewhere
 
     def _refusal(self, request: Request) -> tuple[int, str] | None:
@@ -100,7 +100,12 @@ class Guard:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return not self.token or is_token(given.strip().encode("latin-1"), self.token)
-        return not self.token or is_token(request.cookies.get(COOKIE, "").encode("latin-1"), cookie_of(self.token))
+        return not self.token or _has_cookie(request, self.token)
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
 
 
 def _is_link(request: Request) -> bool:
@@ -114,9 +119,18 @@ def is_token(given: bytes, token: str) -> bool:
     return hmac.compare_digest(given, token.encode())
 
 
-def cookie_of(token: str) -> str:
-    """The cookie of a person who has entered the token; it does not contain the token."""
-    return hmac.new(token.encode(), b"qrag page", "sha256").hexdigest()
+def cookie_of(token: str) -> tuple[str, str]:
+    """Name and value of the cookie of a person who has entered the token; none contains the token.
+
+    Servers on other ports of a machine get it too, so each has a name of its own.
+    """
+    name = hmac.new(token.encode(), b"name", "sha256").hexdigest()[:16]
+    return f"qrag_{name}", hmac.new(token.encode(), b"qrag page", "sha256").hexdigest()
+
+
+def _has_cookie(request: Request, token: str) -> bool:
+    name, value = cookie_of(token)
+    return is_token(request.cookies.get(name, "").encode("latin-1"), value)
 
 
 async def _read(request: Request) -> tuple[tuple[int, str] | None, bytes]:

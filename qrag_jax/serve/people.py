@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from qrag_jax import page
 from qrag_jax.errors import InputError
 from qrag_jax.search.answer import Answer
-from qrag_jax.serve.guard import COOKIE, cookie_of, is_token
+from qrag_jax.serve.guard import cookie_of, is_token
 from qrag_jax.serve.schemas import MAX_QUESTION
 from qrag_jax.serve.work import Busy
 from qrag_jax.service.library import Library, Query
@@ -41,7 +41,9 @@ class People:
 
     async def start(self, question: str = "", index: str = "", mode: str = "search") -> Response:
         """The form, passages or an answer."""
-        form = page.Form(self._library.names, question, index or None, "ask" if mode == "ask" else "search")
+        form = page.Form(
+            self._library.names, question, index or None, "ask" if mode == "ask" else "search", self._library.warnings()
+        )
         if not question.strip():
             return _html(page.start_page(form))
         if len(question) > MAX_QUESTION:
@@ -97,7 +99,7 @@ class People:
             return _html(page.login_page("this is not the token of the server", wanted), 401)
         is_ours = wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
         answer = RedirectResponse(wanted if is_ours else "/", status_code=303)
-        answer.set_cookie(COOKIE, cookie_of(self._token), httponly=True, samesite="strict")
+        answer.set_cookie(*cookie_of(self._token), httponly=True, samesite="strict")
         return answer
 
     async def style(self) -> Response:

@@ -130,9 +130,10 @@ class AskAnswer(BaseModel):
     quotes: list[SentenceFound] = Field([], description="sentences that answer, if no language model is asked")
     model: str | None = None
     seconds: dict[str, float] = {}
+    warnings: list[str] = Field([], description="indexes that cannot be read now; their last state was searched")
 
     @classmethod
-    def of(cls, answer: Answer, index: str) -> "AskAnswer":
+    def of(cls, answer: Answer, index: str, warnings: list[str]) -> "AskAnswer":
         """An answer as JSON."""
         made = answer.generation
         return cls(
@@ -144,6 +145,7 @@ class AskAnswer(BaseModel):
             quotes=[_sentence(quote) for quote in answer.quotes],
             model=answer.model,
             seconds=dict(answer.cost.seconds),
+            warnings=warnings,
         )
 
 

@@ -99,6 +99,7 @@ class Library:
     observe: Observe | None = None
     _shelves: dict[str, _Shelf] = field(default_factory=dict)
     _closed: threading.Event = field(default_factory=threading.Event)
+    _watcher: threading.Thread | None = None
 
     @classmethod
     def open(
@@ -140,6 +141,10 @@ class Library:
         """For each index whose folder cannot be read now: why. Searches use its last readable state."""
         return {name: shelf.fault for name, shelf in self._shelves.items() if shelf.fault}
 
+    def warnings(self) -> list[str]:
+        """What to tell with every answer: the faults, if there are any."""
+        return [f"{name}: its last state is searched, because it cannot be read now" for name in self.faults]
+
     def sizes(self) -> dict[str, tuple[int, int]]:
         """The numbers of documents and chunks of each index; 0 until it is read. Waits for no search."""
         return {name: shelf.size for name, shelf in self._shelves.items()}
@@ -154,7 +159,8 @@ class Library:
             shelf.seen, shelf.state = _look(shelf.folder), _state(shelf.folder)
             shelf.index.find(_WARM_UP, self.options)
             shelf.size = _size(shelf.index)
-        threading.Thread(target=self._follow, daemon=True, name="follows the indexes").start()
+        self._watcher = threading.Thread(target=self._follow, daemon=True, name="follows the indexes")
+        self._watcher.start()
 
     def practise(self) -> None:
         """Asks questions of other lengths; a server does it when nobody waits."""
@@ -163,8 +169,10 @@ class Library:
                 shelf.index.find(" ".join(["where"] * number), self.options)
 
     def close(self) -> None:
-        """Stops following the folders; does not wait for an index that is being read again."""
+        """Stops following the folders; does not wait long for an index that is being read again."""
         self._closed.set()
+        if self._watcher is not None:
+            self._watcher.join(_LOOK_SECONDS)
 
     def __enter__(self) -> "Library":
         self.warm_up()

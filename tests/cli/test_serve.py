@@ -41,6 +41,11 @@ def test_a_token_that_no_client_can_send(index, token, capsys):
     assert "no client can send" in refused(capsys, index, "--token", token)
 
 
+@pytest.mark.parametrize("name", ["a.example:443", "http://a.example/", "*"])
+def test_a_name_with_more_than_a_name(index, name, capsys):
+    assert "bare name" in refused(capsys, index, "--allowed_host", name)
+
+
 def test_two_servers_on_one_port_and_places_that_are_not_there(index, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

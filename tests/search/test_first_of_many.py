@@ -88,3 +88,13 @@ def test_two_vectors_that_only_exact_products_tell_apart():
     vectors[4, 0] = np.nextafter(np.float32(0.5), np.float32(1))
     ((found, scores),) = search_vectors(question, vectors, 2)
     assert found.tolist() == [4, 0] and scores[0] > scores[1] == 1
+
+
+def test_some_documents_with_their_notes():
+    noted, *_ = drawn(3, 12, 4, True)
+    some = noted.only(["1", "4", "7", "9"])
+    assert [document.id for document in some.corpus.documents] == ["1", "4", "7", "9"]
+    inside = [note for note in noted.notes if {note.asking, note.answering} <= {"c1", "c4", "c7", "c9"}]
+    assert list(some.notes) == inside and inside
+    places = [noted.notes.index(note) for note in inside]
+    np.testing.assert_array_equal(some.vectors, noted.vectors[places])

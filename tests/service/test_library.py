@@ -93,6 +93,14 @@ def test_an_index_that_is_removed_or_damaged_is_searched_as_it_was_until_it_is_b
         assert texts(library) == ["Bob has the key."] and "damaged" in library.faults["notes"]
 
 
+def test_a_selection_of_an_index_that_is_gone_shows_its_last_state_too(notes):
+    with Library.open([str(notes)], WORDS) as library, pytest.warns(InputWarning, match="searching its last state"):
+        shutil.rmtree(notes)
+        wait_for(lambda: library.faults)
+        assert texts(library, "key rain", only=("*rain*",)) == ["Rain fell in Graz."]
+        assert library.warnings() == ["notes: its last state is searched, because it cannot be read now"]
+
+
 def test_files_that_change_without_a_change_of_the_index_are_not_read_again(notes, monkeypatch):
     looked = []
     with Library.open([str(notes)], WORDS) as library:
