@@ -7,6 +7,7 @@ make_app(Server(Library.open(["notes.index"]), ServeOptions()))     # for a serv
 import asyncio
 import importlib
 import json
+import logging
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -272,6 +273,10 @@ def run(library: Library, options: ServeOptions, listener: socket.socket) -> Non
         server.should_exit = True
 
     routes.on_failure = end
+    # A signal cancels what is not done in time; that is no error.
+    logging.getLogger("uvicorn.error").addFilter(
+        lambda one: not (one.exc_info and one.exc_info[0] is asyncio.CancelledError)
+    )
     server.run(sockets=[listener])
     if routes.failed is not None:
         raise routes.failed
@@ -348,7 +353,11 @@ class _Tools:
                 await self._ended.wait()
 
         self._living = asyncio.create_task(live())
-        await begun.wait()
+        beginning = asyncio.create_task(begun.wait())
+        await asyncio.wait({beginning, self._living}, return_when=asyncio.FIRST_COMPLETED)
+        if not begun.is_set():
+            beginning.cancel()
+            await self._living  # raises why
         return tools
 
 
