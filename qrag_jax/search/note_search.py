@@ -241,6 +241,8 @@ class NotedRanked(Ranked):
 
     def _with_new_words(self, node: int, places: Sequence[int]) -> list[int]:
         """The positions of notes with words of the question that the chunk lacks, most words first."""
+        if not places:
+            return []
         words = self.noted.words
         # Words in more than half of the texts are no evidence. A note repeats another text, so one note counts as none.
         few = partial(words.words_of, most=words.num_texts // 2 + 1)

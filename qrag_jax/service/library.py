@@ -29,7 +29,7 @@ _WATCHED = (ABOUT, CATALOGUE, f"{CATALOGUE}-wal")
 _TOP_K = 5
 # Asked so that no question of a client waits for compilation: of about 10 tokens, as most are, then of other lengths.
 _WARM_UP = "where and when is what of the one in it"
-_LENGTHS = (4, 20, 28)  # words
+_LENGTHS = (4, 20, 28, 44, 60)  # words
 
 
 @dataclass(frozen=True)
