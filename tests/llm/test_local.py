@@ -5,7 +5,11 @@ from support.talkers import CHATML, END, parrot, tiny_talker
 from support.tiers import HAS_SMOLLM2
 from tokenizers.normalizers import NFKC, Replace
 
+from qrag_jax.llm.calls import Hearing
+from qrag_jax.llm.journal.journal import JournaledGenerator
+from qrag_jax.llm.journal.journal_file import Journal
 from qrag_jax.llm.local import LocalGenerator
+from qrag_jax.llm.wrappers import BudgetedGenerator, WatchedGenerator
 from qrag_jax.models.decoder.generation import Decoded
 from qrag_jax.models.decoder.sources import SMOLLM2_INSTALL
 from qrag_jax.types import Choice, InputError, JsonSchema, Message, Regex, Sampling, TextGenerator, UsageError
@@ -20,6 +24,18 @@ def test_it_is_a_text_generator():
     assert (answer.text, answer.finish_reason, answer.error, answer.logprobs) == ("one", "stop", None, None)
     assert (answer.prompt_tokens, answer.completion_tokens) == (1 + len("user\nHi") + 3 + len("assistant\n"), 3)
     assert not answer.from_journal
+
+
+def test_what_is_written_so_far_is_told_through_all_wrappers(tmp_path):
+    said, told = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN", []  # no byte twice
+    hearing = Hearing(lambda *_: None, lambda *_: None, lambda place, text: told.append((place, text)))
+    wrapped = BudgetedGenerator(LocalGenerator(parrot(said)), max_tokens=10_000)
+    generator = JournaledGenerator(WatchedGenerator(wrapped, lambda *_: None), Journal(tmp_path / "j.sqlite"))
+    (answer,) = generator.generate([ASK], sampling=Sampling(), finished=hearing)
+    assert answer.text == said and told == [(0, said[:16]), (0, said[:32])]  # a block of 16 tokens at a time
+    told.clear()
+    (again,) = generator.generate([ASK], sampling=Sampling(), finished=hearing)
+    assert again.text == said and told == []  # a known answer is not written
 
 
 HARMONY = ("<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|return|>")
