@@ -25,7 +25,8 @@ IMPORTS = """
 import importlib.util, os, pkgutil
 import qrag_jax
 for module in pkgutil.walk_packages(qrag_jax.__path__, "qrag_jax."):
-    importlib.import_module(module.name)
+    if module.name != "qrag_jax.serve.mcp":  # the package mcp wants fcntl everywhere but on Windows
+        importlib.import_module(module.name)
 print([name for name in ("fcntl", "resource") if importlib.util.find_spec(name) is None])
 print(os.path.exists("/proc/self/stat"), hasattr(os, "sched_getaffinity"))
 """
