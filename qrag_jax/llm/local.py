@@ -123,6 +123,7 @@ class LocalGenerator:
             note(place, said)
 
         def heard(number: int, answer: Decoded | Said) -> None:
+            assert write is not None  # else nobody listens
             write(places[number], separate(opened[places[number]] + self._marked(answer)).text)
 
         write = writing_of(finished)
