@@ -1,4 +1,4 @@
-"""Opened indexes, passages and chunks, as all adapters give them to other libraries."""
+"""Converts indexes, passages and chunks for the adapters of other libraries."""
 
 import threading
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def hit_id(hit: Hit) -> str:
 
 
 def hit_metadata(hit: Hit) -> dict[str, Any]:
-    """What is known about a passage besides its text and its score, as JSON values; empty values are left out.
+    """The facts about a passage besides its text and its score, as JSON values; empty values are left out.
 
     `source`, `start_index`, `end_index`, `line` and `page` tell where the passage is: its document, half-open
     characters of the text of the document, and the line and page of its beginning, both from 1. `sentence` is the

@@ -31,7 +31,7 @@ def answer_section(answer: Answer, view: View) -> Html:
 
 
 def message_section(text: str, view: View) -> Html:
-    """What stands in the place of an answer."""
+    """A message in the place of an answer."""
     return view.section(element("p", text, class_="message", role="alert"), kind="answer", title="Answer")
 
 
@@ -48,7 +48,7 @@ def _with_links(answer: Answer, known: set[int], prefix: str) -> Iterator[Html]:
 
 
 def _limits(answer: Answer) -> Iterator[Html]:
-    """What the reader should know of an answer."""
+    """The limits of an answer, for its reader."""
     told = ["These are sentences of the passages, word for word."]
     if answer.generation is not None:
         told = [f"Written by {answer.model}. A citation does not prove the answer: read the passage."]

@@ -17,7 +17,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True)
 class Marks:
-    """What is marked in a document. Made by `make_marks`.
+    """The marked characters of a document. Made by `make_marks`.
 
     Attributes:
         passages: spans to tint, ordered and apart.

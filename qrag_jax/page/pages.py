@@ -33,7 +33,7 @@ def start_page(form: Form, message: str = "") -> str:
 
 
 def search_page(form: Form, found: Mapping[str, Found]) -> Iterator[str]:
-    """What each index found, as `Library.find` gives it; in parts to send one after another."""
+    """Renders the results of each index, as `Library.find` gives them, in parts to send one after another."""
     yield _begin(form)
     for number, (name, one) in enumerate(found.items(), start=1):
         view = server_view(name, name, f"index-{number}-") if len(found) > 1 else server_view(name)

@@ -84,7 +84,7 @@ def hits_section(found: Found, view: View) -> Html:
 
 
 def nothing_found(num_chunks: int, view: View) -> Html:
-    """What a page says if no passage shares a word with the question."""
+    """A sentence for a page without passages: none shares a word with the question."""
     text = f"None of {num_chunks:,} passages shares a word with the question. Use words of the text."
     return view.section(element("p", text, class_="message"))
 

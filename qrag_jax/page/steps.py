@@ -18,7 +18,7 @@ _Scale = tuple[float, float]  # the lowest and the highest Q that are drawn
 
 
 def found_section(found: Found, view: View) -> Html:
-    """What a search found: passages, or the steps of a run."""
+    """Renders the result of a search: passages, or the steps of a run."""
     if found.stop_reason is None:
         return hits_section(found, view)
     steps = [*found.hits, *([found.prevented] if found.prevented else [])]

@@ -177,9 +177,9 @@ class Server:
     async def ask(self, body: AskBody) -> Response:
         """Answers a question from an index, with citations.
 
-        A stream of server-sent events: `passages` as soon as they are found; `text` with what follows in the answer,
-        if the model runs in this process; then `answer`, which counts, with its citations, or `error`. Lines that begin
-        with a colon are signs of life. `"stream": false` gives only the answer, as JSON.
+        A stream of server-sent events: `passages` as soon as they are found; `text` with the next part of the
+        answer, if the model runs in this process; then the final `answer` with its citations, or `error`. Lines that
+        begin with a colon are signs of life. `"stream": false` gives only the answer, as JSON.
         """
         query = body.query
         name = self.library.index_of(query)

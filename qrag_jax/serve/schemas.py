@@ -1,4 +1,4 @@
-"""What the server takes and gives as JSON, for people's programs and for agents."""
+"""Defines the JSON that the server takes and gives."""
 
 from typing import Annotated, Any, Literal
 
@@ -156,7 +156,7 @@ class Given(BaseModel):
 
 
 class Written(BaseModel):
-    """What follows in an answer that is being written."""
+    """The next part of an answer, while a model writes it."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""Indexes that are searched for a long time, by many at once, while other programs write them: for servers and agents.
+"""Keeps indexes open for servers and agents, and follows their folders while other programs write them.
 
 with Library.open(["notes.index", "letters.index"]) as library:
     for one in library.search(Query("Who has the key?", top_k=3)):
@@ -142,7 +142,7 @@ class Library:
         return {name: shelf.fault for name, shelf in self._shelves.items() if shelf.fault}
 
     def warnings(self) -> list[str]:
-        """What to tell with every answer: the faults, if there are any."""
+        """Sentences to send with every answer: one for each index that cannot be read now."""
         return [f"{name}: its last state is searched, because it cannot be read now" for name in self.faults]
 
     def sizes(self) -> dict[str, tuple[int, int]]:
