@@ -29,7 +29,7 @@ def search_vectors(
 
         score(q, c) = q . c    of unit vectors, summed in float64 and rounded to 9 digits
 
-    Products in float32, which read half as many bytes, leave out the chunks that cannot be among the nearest.
+    Products in float32, which need no copies in float64, leave out the chunks that cannot be among the nearest.
     Scores are computed for blocks of questions, so memory does not grow with questions x chunks.
 
     Args:
