@@ -4,8 +4,10 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from qrag_jax.files.reading import MAX_JSON_BYTES, check_json, read_limited
 from qrag_jax.types import InputError, UsageError
@@ -27,6 +29,13 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
     if _is_open_elsewhere(path) or (path.exists() and not path.is_file()):
         path.write_bytes(data)
         return
+    with whole_file(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which replaces `path` when the context ends; an exception leaves the old file, if any."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = stat.S_IMODE(path.stat().st_mode) & _RIGHTS if path.exists() else None
@@ -39,7 +48,7 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             if mode is not None:
                 os.fchmod(handle, mode)
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

@@ -16,12 +16,14 @@ from qrag_jax.files.manifest import MANIFEST
 from qrag_jax.files.step_folders import checkpoint_steps, step_folder
 from qrag_jax.index.build import build_index, level_index, load_noted_index, make_maker
 from qrag_jax.index.corpus_folder import is_corpus, load_corpus
-from qrag_jax.index.folder import CATALOGUE, SHARDS, finished_shards, is_filled, is_index
+from qrag_jax.index.folder import CATALOGUE, SHARDS, finished_shards, index_folder, is_filled, is_index
 from qrag_jax.index.info import DocumentInfo, IndexInfo, index_info
 from qrag_jax.index.load import load_index
 from qrag_jax.index.methods import DEFAULT_CHUNKING, Method
+from qrag_jax.index.parts.make import uses_parts
 from qrag_jax.index.remove import lies_in, remove_documents
 from qrag_jax.index.settings import IndexSettings, ParentsSetting, TaggerSetting, read_settings
+from qrag_jax.index.stored_corpus import open_corpus, open_notes
 from qrag_jax.index.stores.sqlite.entries import Origin
 from qrag_jax.index.update import Changes, Plan
 from qrag_jax.names import CHUNKERS
@@ -132,10 +134,14 @@ class StoredSource:
                 names = pattern.of_names(names)
             return names
 
-        if not with_notes:
-            return View(load_index(self.name, choose if patterns else None), self.settings, method)
-        noted = load_noted_index(self.name, choose if patterns else None)
-        return View(noted.corpus, self.settings, method, noted)
+        chosen = choose if patterns else None
+        if not uses_parts(self.settings) or method.is_sentences:
+            if with_notes:
+                noted = load_noted_index(self.name, chosen)
+                return View(noted.corpus, self.settings, method, noted)
+            return View(load_index(self.name, chosen), self.settings, method)
+        corpus = open_corpus(index_folder(self.name), self.settings, chosen)
+        return View(corpus, self.settings, method, open_notes(corpus) if with_notes else None)
 
     def add(self, paths: Sequence[str], plan: Plan | None) -> Changes:
         """As `Index.add`."""

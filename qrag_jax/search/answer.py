@@ -186,7 +186,7 @@ def answer_from(
     return replace(
         found,
         cost=Cost(seconds, prompt_tokens=paid.prompt_tokens, completion_tokens=paid.completion_tokens),
-        cited=Cited((), ()) if failed else cite(generation.text, context, corpus.documents, found.question),
+        cited=Cited((), ()) if failed else cite(generation.text, context, corpus.by_id, found.question),
         generation=generation,
         model=generator.model,
         prompt_sha256=template.sha256,

@@ -13,6 +13,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -26,30 +27,67 @@ _B = 0.75  # weight of the length normalisation
 _IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
 
 
-class Bm25Index:
-    """Word counts of a pool of texts, searched whole or within a context; immutable."""
+Postings = tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]  # texts that contain a word, and how often each does
 
-    def __init__(self, texts: Sequence[str], tokenize: Callable[[str], list[str]] = bm25_tokens):
-        """Counts the words of every text once. Ids below are indices into the texts.
 
-        Args:
-            tokenize: text -> its tokens. With `plain_tokens`, questions have the same tokens, each of weight 1.
-        """
-        self.num_texts, self._tokenize = len(texts), tokenize
+class WordCounts(Protocol):
+    """The words of a pool of texts.
+
+    Attributes:
+        lengths: int64 [texts], the number of tokens of each text.
+    """
+
+    lengths: Int[np.ndarray, " N"]
+
+    def __contains__(self, word: object) -> bool:
+        """True if a text contains the word."""
+        ...
+
+    def find(self, word: str) -> Postings:
+        """The texts that contain a word, in any order, and how often each does; empty for an unknown word."""
+        ...
+
+
+class CountedTexts:
+    """The words of texts in memory, counted once."""
+
+    def __init__(self, texts: Sequence[str], tokenize: Callable[[str], list[str]]) -> None:
         numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
         tokens: list[int] = []
-        lengths = np.zeros(self.num_texts, np.int64)
+        lengths = np.zeros(len(texts), np.int64)
         for text_id, text in enumerate(texts):
             words = tokenize(text)
             lengths[text_id] = len(words)
             tokens.extend(map(numbers.__getitem__, words))
-        self._vocabulary = dict(numbers)
-        self._lengths = lengths
-        # One posting for each (word, text) pair, sorted by word, then text; word w has _bounds[w] .. _bounds[w + 1].
-        pairs = np.asarray(tokens, np.int64) * self.num_texts + np.repeat(np.arange(self.num_texts), lengths)
-        postings, self._counts = np.unique(pairs, return_counts=True)
-        words, self._texts = np.divmod(postings, self.num_texts)
-        self._bounds = np.searchsorted(words, np.arange(len(self._vocabulary) + 1))
+        self.words, self.lengths = dict(numbers), lengths
+        # One posting for each (word, text) pair, sorted by word, then text; word w has bounds[w] .. bounds[w + 1].
+        pairs = np.asarray(tokens, np.int64) * len(texts) + np.repeat(np.arange(len(texts)), lengths)
+        postings, self.counts = np.unique(pairs, return_counts=True)
+        words_of, self.texts = np.divmod(postings, max(1, len(texts)))
+        self.bounds = np.searchsorted(words_of, np.arange(len(self.words) + 1))
+
+    def __contains__(self, word: object) -> bool:
+        return word in self.words
+
+    def find(self, word: str) -> Postings:
+        """As `WordCounts.find`; the texts increase."""
+        number = self.words.get(word)
+        there = slice(0, 0) if number is None else slice(self.bounds[number], self.bounds[number + 1])
+        return self.texts[there], self.counts[there]
+
+
+class Bm25Index:
+    """Word counts of a pool of texts, searched whole or within a context; immutable."""
+
+    def __init__(self, texts: Sequence[str] | WordCounts, tokenize: Callable[[str], list[str]] = bm25_tokens):
+        """Counts the words of every text once. Ids below are indices into the texts.
+
+        Args:
+            texts: the texts, or their words that were counted with `bm25_tokens` before.
+            tokenize: text -> its tokens. With `plain_tokens`, questions have the same tokens, each of weight 1.
+        """
+        self._words = CountedTexts(texts, tokenize) if isinstance(texts, Sequence) else texts
+        self.num_texts, self._tokenize = len(self._words.lengths), tokenize
 
     def scores(self, question: str, among: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, " M"]:
         """BM25 score of every text of the context. Unknown words add nothing; repeated words count again.
@@ -60,15 +98,15 @@ class Bm25Index:
         Returns:
             float64 scores in the order of `among`; 0 if no word of the question occurs.
         """
-        lengths = self._lengths if among is None else self._lengths[among]
+        lengths = self._words.lengths if among is None else self._words.lengths[among]
         scores = np.zeros(len(lengths))
         if not lengths.any():
             return scores
         damping = _damping(lengths)
         for word, weight in self._asked(question).items():
-            if word not in self._vocabulary:
+            if word not in self._words:
                 continue
-            counts = self._counts_of(self._vocabulary[word], among)
+            counts = self._counts_of(word, among)
             num_with = int(np.count_nonzero(counts))
             rarity = _rarity(len(lengths), num_with)
             present = counts > 0
@@ -90,10 +128,10 @@ class Bm25Index:
         shares, most = np.zeros(self.num_texts), 0.0
         for word, weight in self._asked(question).items():
             is_whole = is_identifier(word)
-            rarity = weight * _rarity(self.num_texts, self._num_with(word)) * (_IDENTIFIER_WEIGHT if is_whole else 1)
+            texts, counts = self._words.find(word)
+            rarity = weight * _rarity(self.num_texts, len(texts)) * (_IDENTIFIER_WEIGHT if is_whole else 1)
             most += rarity
-            if word in self._vocabulary:
-                texts, counts = self._postings(self._vocabulary[word])
+            if len(texts):
                 shares[texts] += rarity * (1.0 if is_whole else counts / (counts + self._all_damping[texts]))
         return shares / most if most else shares
 
@@ -128,29 +166,23 @@ class Bm25Index:
     def _asked(self, question: str) -> Mapping[str, float]:
         """The weight of each word of a question."""
         if self._tokenize is bm25_tokens:
-            return asked_words(question, self._vocabulary)
+            return asked_words(question, self._words)
         return {word: float(number) for word, number in Counter(self._tokenize(question)).items()}
 
     def _num_with(self, word: str) -> int:
         """The number of texts of the pool with the word."""
-        number = self._vocabulary.get(word)
-        return 0 if number is None else int(self._bounds[number + 1] - self._bounds[number])
+        return len(self._words.find(word)[0])
 
-    def _counts_of(self, word: int, among: Int[np.ndarray, " M"] | None) -> Int[np.ndarray, " M"]:
+    def _counts_of(self, word: str, among: Int[np.ndarray, " M"] | None) -> Int[np.ndarray, " M"]:
         """The number of occurrences of the word in each text of the context."""
-        texts, found = self._postings(word)
+        texts, found = self._words.find(word)
         counts = np.zeros(self.num_texts, np.int64)
         counts[texts] = found
         return counts if among is None else counts[among]
 
-    def _postings(self, word: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-        """The texts that contain a word, and how often each does."""
-        postings = slice(self._bounds[word], self._bounds[word + 1])
-        return self._texts[postings], self._counts[postings]
-
     @cached_property
     def _all_damping(self) -> Float[np.ndarray, " N"]:
-        return _damping(self._lengths)
+        return _damping(self._words.lengths)
 
 
 def _damping(lengths: Int[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:

@@ -7,7 +7,7 @@ passage: from 1 up to 99, or up to ten times the number of passages if that is m
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from qrag_jax.chunking.text.chunks import chunk_text
@@ -96,21 +96,20 @@ class Cited:
     unknown: tuple[int, ...]
 
 
-def cite(answer: str, context: Context, documents: Sequence[Document], question: str = "") -> Cited:
+def cite(answer: str, context: Context, documents: Mapping[str, Document], question: str = "") -> Cited:
     """Finds the citations of an answer and checks that each one exists.
 
     Args:
         answer: of a model; `[1]`, `[1, 3]`, `[1][3]` and `[2-4]` cite, as `[^1]`, `[Passage 1]` and brackets and
             digits of other scripts do; `(1)`, `[0]` and `[2019]` mostly do not (see the module).
         context: that the model was given.
-        documents: of its passages.
+        documents: by id; at least those of its passages.
         question: that was answered; it chooses the sentence of a passage where the words of the answer do not.
 
     Raises:
         InputError: the document has other text at the place of a passage or note.
     """
     known: dict[int, Passage | GivenNote] = {one.number: one for one in (*context.passages, *context.notes)}
-    by_id = {document.id: document for document in documents}
     highest = max(_MAX_MEANT, _TIMES_MEANT * len(known))
     statements: dict[int, str] = {}
     for match, numbers in _mentions(answer):
@@ -118,9 +117,9 @@ def cite(answer: str, context: Context, documents: Sequence[Document], question:
             for number in numbers:
                 statements.setdefault(number, _statement(answer, match))
     found = (
-        cite_note(one, by_id)
+        cite_note(one, documents)
         if isinstance(one, GivenNote)
-        else make_citation(one, by_id, statements[one.number], question)
+        else make_citation(one, documents, statements[one.number], question)
         for one in (known[number] for number in statements if number in known)
     )
     return Cited(tuple(found), tuple(number for number in statements if number not in known))

@@ -39,8 +39,8 @@ ReportProgress = Callable[[int, int], None]  # (done, of)
 
 _UNKNOWN_SHARE = 0.4  # chosen in 26 scripts: benchmarks/search/results/scripts.md
 _LEAST_BYTES = 1.25  # a character, of texts that may be unknown
-_NUM_LOOKED_AT = 300  # characters of a leaf
-_UNIT_SLACK = 1e-5  # tolerance for a length of 1 in float32
+NUM_LOOKED_AT = 300  # characters of a leaf
+UNIT_SLACK = 1e-5  # tolerance for a length of 1 in float32
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Corpus:
         if self.vectors is None:
             raise InputError("corpus: has no vectors; build it with an encoder, or search it by words (bm25)")
         vectors = self.vectors[self.leaves] if self.trees else self.vectors
-        return vectors if are_unit(vectors, _UNIT_SLACK).all() else unit_rows(vectors)
+        return vectors if are_unit(vectors, UNIT_SLACK).all() else unit_rows(vectors)
 
     @cached_property
     def find_nearest(self) -> FindNearest:
@@ -161,7 +161,7 @@ class Corpus:
             embed: the encoder of the vectors.
         """
         if "_unknown" not in self.__dict__:
-            texts = [self.texts[node][:_NUM_LOOKED_AT] for node in self.leaves.tolist()]
+            texts = [self.texts[node][:NUM_LOOKED_AT] for node in self.leaves.tolist()]
             self.__dict__["_unknown"] = are_unknown(embed, texts)
         return self.__dict__["_unknown"]
 
@@ -187,6 +187,10 @@ class Corpus:
             )
         number = self._numbers[self.nodes[node].document_id]
         return self.trees[number], node - self._starts[number]
+
+    def number_of(self, document_id: str) -> int:
+        """The position of a document; it must exist."""
+        return self._numbers[document_id]
 
     def numbers_of(self, nodes: np.ndarray) -> np.ndarray:
         """int64 [nodes], the positions of their documents; the nodes must exist."""

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from qrag_jax.search.rows import Rows
+
 _BLOCK_ELEMENTS = 4_000_000  # most elements of scores in memory at a time: 32 MB
 _CACHED_ELEMENTS = 150_000  # of copied vectors at a time: 1.2 MB, which stay in a cache of the processor
 _DIGITS = 9
@@ -14,14 +16,14 @@ Ranking = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]
 FindNearest = Callable[[Float[np.ndarray, "q dim"], int], list[Ranking]]
 
 
-def in_memory(vectors: Float[np.ndarray, "n dim"]) -> FindNearest:
+def in_memory(vectors: Float[np.ndarray, "n dim"] | Rows) -> FindNearest:
     """A store (`names.STORES`) that keeps the unit vectors of all chunks in memory and compares each one."""
     return lambda questions, k: search_vectors(questions, vectors, k)
 
 
 def search_vectors(
     questions: Float[np.ndarray, "q dim"],
-    vectors: Float[np.ndarray, "n dim"],
+    vectors: Float[np.ndarray, "n dim"] | Rows,
     k: int,
     among: Sequence[Int[np.ndarray, " _"]] | None = None,
 ) -> list[Ranking]:
@@ -59,7 +61,10 @@ def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:
 
 
 def _nearest(
-    question: Float[np.ndarray, " dim"], rough: Float[np.ndarray, " n"], vectors: Float[np.ndarray, "n dim"], k: int
+    question: Float[np.ndarray, " dim"],
+    rough: Float[np.ndarray, " n"],
+    vectors: Float[np.ndarray, "n dim"] | Rows,
+    k: int,
 ) -> Ranking:
     near = may_be_best(rough, k, rough_error(vectors.shape[1]))
     best, scores = _best(cosine_scores(question[None], vectors[near])[0], k)
@@ -67,9 +72,11 @@ def _nearest(
 
 
 def rough_cosines(
-    questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"]
+    questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"] | Rows
 ) -> Float[np.ndarray, "q n"]:
     """The scores of `search_vectors` in float32, each off by at most `rough_error`."""
+    if isinstance(vectors, Rows):
+        return vectors.products(questions)
     return questions.astype(np.float32) @ vectors.astype(np.float32, copy=False).T
 
 
@@ -113,7 +120,7 @@ def top_in_order(
 
 def _search_some(
     questions: Float[np.ndarray, "q dim"],
-    vectors: Float[np.ndarray, "n dim"],
+    vectors: Float[np.ndarray, "n dim"] | Rows,
     k: int,
     among: Sequence[Int[np.ndarray, " _"]],
 ) -> list[Ranking]:
@@ -131,7 +138,7 @@ def rounded(scores: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
 
 
 def cosine_scores(
-    questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"]
+    questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"] | Rows
 ) -> Float[np.ndarray, "q n"]:
     """The scores of `search_vectors` for all questions and chunks, all in memory."""
     scores = np.empty((len(questions), len(vectors)))

@@ -148,8 +148,9 @@ def make_context(
     corpus: Corpus, passages: Iterable[Passage], budget: Budget, num_left_out: int = 0, order: Order = "document"
 ) -> Context:
     """Passages in the order of the corpus or by rank, numbered from 1."""
-    places = {document.id: place for place, document in enumerate(corpus.documents)}
-    in_order = sorted(passages, key=lambda passage: (places[passage.document_id], passage.spans, passage.rank))
+    in_order = sorted(
+        passages, key=lambda passage: (corpus.number_of(passage.document_id), passage.spans, passage.rank)
+    )
     if order == "rank":
         in_order.sort(key=lambda passage: passage.rank)
     numbered = tuple(

@@ -128,10 +128,44 @@ def read_all(connection: sqlite3.Connection, folder: Path) -> Iterator[Known]:
         raise Damaged(f"{folder}: {count - num_rows} documents are not listed; {advice(folder)}")
 
 
+def list_documents(connection: sqlite3.Connection, folder: Path) -> Iterator[tuple[str, int, bytes]]:
+    """(id, number, hash of its id and origin) of every document that could be read, in the order of their ids.
+
+    The hash stays as long as the document is not read again. Rows are not checked.
+    """
+    query = "SELECT id, number, bytes_sha256, reader FROM ledger WHERE number IS NOT NULL ORDER BY id"
+    with named(folder / CATALOGUE):
+        for key, number, *origin in connection.execute(query):
+            yield to_text(key), number, parts_sha256(key, *origin)
+
+
+def read_document(connection: sqlite3.Connection, folder: Path, document_id: str) -> Known | None:
+    """Reads and checks a document; None if there is none.
+
+    Raises:
+        Damaged: it was changed since it was written.
+    """
+    with named(folder / CATALOGUE):
+        query = f"SELECT {_LEDGER}, {_ROW} {_FROM} WHERE ledger.id = ?"
+        values = connection.execute(query, (to_bytes(document_id),)).fetchone()
+    if values is None:
+        return None
+    known, name = _checked(values)
+    if known is None:
+        raise Damaged(f"{folder}: document {name}: changed since it was written; {advice(folder)}")
+    return known
+
+
 def read_row(connection: sqlite3.Connection, number: int) -> Row | None:
     """The row of a number, unchecked; None if it is gone."""
     found = connection.execute(f"SELECT {_ROW} FROM documents WHERE number = ?", (number,)).fetchone()
     return None if found is None else Row(*found[1:])
+
+
+def vector_bytes(connection: sqlite3.Connection, number: int) -> int:
+    """The size of the vectors of a row; 0 if it is gone."""
+    found = connection.execute("SELECT length(vectors) FROM documents WHERE number = ?", (number,)).fetchone()
+    return 0 if found is None else found[0]
 
 
 def read_leaves(connection: sqlite3.Connection, folder: Path) -> tuple[list[Document], list[Chunk]]:

@@ -11,7 +11,7 @@ and every row left is valid, even if the writer is killed. `noted` says whether 
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -146,6 +146,47 @@ def read_note_rows(connection: sqlite3.Connection, folder: Path) -> Iterator[Not
             if row is None:
                 raise Damaged(f"{folder}: {name}: changed since they were written; {advice(folder)}")
             yield row
+
+
+def read_notes_of(connection: sqlite3.Connection, folder: Path, document_id: str) -> list[NoteRow]:
+    """Reads and checks the rows of the notes that a document has, in the order of the documents they come from.
+
+    Raises:
+        Damaged: a row was changed; the message names it.
+    """
+    query = f"SELECT {_COLUMNS}, sha256 FROM notes WHERE answering = ? ORDER BY asking"
+    found = []
+    with named(folder / CATALOGUE):
+        for values in connection.execute(query, (to_bytes(document_id),)):
+            row, name = _checked(values)
+            if row is None:
+                raise Damaged(f"{folder}: {name}: changed since they were written; {advice(folder)}")
+            found.append(row)
+    return found
+
+
+def list_notes(connection: sqlite3.Connection, folder: Path, documents: Collection[str]) -> dict[str, bytes]:
+    """Those of some documents that have notes from some of them, each with a hash of these rows, which are not checked.
+
+    Args:
+        documents: their ids.
+    """
+    digests: dict[str, Any] = {}
+    with named(folder / CATALOGUE):
+        if has_notes(connection):
+            query = "SELECT answering, asking, sha256 FROM notes ORDER BY answering, asking"
+            for *pair, sha256 in connection.execute(query):
+                answering, asking = map(to_text, pair)
+                if answering in documents and asking in documents:
+                    digests.setdefault(answering, hashlib.sha256()).update(sha256)
+    return {answering: digest.digest() for answering, digest in digests.items()}
+
+
+def index_notes(connection: sqlite3.Connection, folder: Path) -> None:
+    """Makes `list_notes` fast: SQLite then need not read past the vectors of each row."""
+    with named(folder / CATALOGUE):
+        if has_notes(connection):
+            connection.execute("CREATE INDEX IF NOT EXISTS notes_by_answering ON notes (answering, asking, sha256)")
 
 
 def rows_of(connection: sqlite3.Connection, document_id: str) -> list[NoteRow]:

@@ -1,0 +1,391 @@
+"""Makes the search files of an index from its catalogue, and finds those that are current."""
+
+import secrets
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+
+from qrag_jax.chunking.text.chunks import chunk_text
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.text.tables import context_of, searched_text
+from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.files.sqlite import Damaged
+from qrag_jax.index.parts.part import Part, StoredPart, write_part
+from qrag_jax.index.settings import IndexSettings
+from qrag_jax.index.stores.sqlite.document_rows import list_documents, read_document, vector_bytes
+from qrag_jax.index.stores.sqlite.entries import Row, unpack_document, unpack_nodes, unpack_tree, unpack_vectors
+from qrag_jax.index.stores.sqlite.note_rows import index_notes, list_notes, read_notes_of
+from qrag_jax.search.corpus import NUM_LOOKED_AT, UNIT_SLACK, are_unknown, check_place
+from qrag_jax.search.postings import count_words
+from qrag_jax.types import Chunk, Document, Embed, InputError
+from qrag_jax.unit_rows import are_unit, unit_rows
+
+FOLDER = "search"  # in the folder of an index
+DOCUMENTS, NOTES = ".documents", ".notes"  # the two kinds of files
+UNSAID = 2  # of a leaf of which no encoder has told whether it knows its words
+_MOST_BYTES = 80_000_000  # of the vectors of a part that is made in memory
+_MERGED = 4  # a file is merged with newer ones that have at least a quarter of its rows
+_MOST_GONE = 0.25  # share of rows of removed documents in a file that stays
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """Documents that the catalogue lists, in one order, with the keys that their rows in a part must have.
+
+    Attributes:
+        ids: of the documents.
+        numbers: int64, of their rows.
+        keys: uint64, hashes of what a part is made from.
+    """
+
+    ids: Sequence[str]
+    numbers: Int[np.ndarray, " documents"]
+    keys: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A part, and where its documents stand in a list.
+
+    Attributes:
+        part: the part.
+        documents: int64 [documents of the part], the position of each in the list; -1 if another part has it, or none.
+    """
+
+    part: Part | StoredPart
+    documents: Int[np.ndarray, " _"]
+
+    @property
+    def kept(self) -> Int[np.ndarray, " _"]:
+        """The documents of the part that are in the list, by their numbers in the part."""
+        return np.flatnonzero(self.documents >= 0)
+
+    @property
+    def num_kept(self) -> int:
+        """The number of their rows."""
+        return int(self.part.sizes[self.documents >= 0].sum())
+
+    def places(self, starts: Int[np.ndarray, " documents+1"], own: Int[np.ndarray, " _"]) -> Int[np.ndarray, " _"]:
+        """The place of each row or text of the part among all of the list; -1 for documents that are not in it.
+
+        Args:
+            starts: the first one of each document of the list.
+            own: the first one of each document of the part.
+        """
+        moved = np.where(self.documents >= 0, starts[self.documents] - own[:-1], -1 - own[-1])
+        return np.maximum(np.arange(own[-1]) + np.repeat(moved, np.diff(own)), -1)
+
+
+def listed_documents(connection: sqlite3.Connection, folder: Path) -> Listed:
+    """All documents, in the order of their ids."""
+    found = list(list_documents(connection, folder))
+    return Listed(
+        [name for name, _, _ in found],
+        np.array([number for _, number, _ in found], np.int64),
+        np.array([_key(digest) for _, _, digest in found], np.uint64),
+    )
+
+
+def listed_notes(connection: sqlite3.Connection, folder: Path, documents: Listed) -> Listed:
+    """The documents with notes; a key also names the document's own rows, because notes name its chunks."""
+    digests = list_notes(connection, folder, set(documents.ids))
+    places = [place for place, name in enumerate(documents.ids) if name in digests]
+    keys = [_key(digests[documents.ids[place]]) for place in places]
+    return Listed(
+        [documents.ids[place] for place in places],
+        documents.numbers[places],
+        np.array(keys, np.uint64) ^ documents.keys[places],
+    )
+
+
+def stored_parts(folder: Path, kind: str) -> list[StoredPart]:
+    """The files of a kind, those with the most rows first.
+
+    Raises:
+        Damaged: a file was changed or cut off.
+    """
+    paths = sorted((folder / FOLDER).glob(f"[!.]*{kind}"))
+    found = []
+    for path in paths:
+        try:
+            found.append(StoredPart(path))
+        except FileNotFoundError:  # a writer has merged it meanwhile; its documents are read from the catalogue
+            continue
+    return sorted(found, key=lambda part: -int(part.sizes.sum()))
+
+
+def place(parts: Sequence[Part | StoredPart], listed: Listed) -> tuple[list[Placed], Int[np.ndarray, " _"]]:
+    """Where the documents of parts stand in a list, and the positions of those that no part has."""
+    missing = np.full(len(listed.ids), True)
+    order = np.argsort(listed.numbers)
+    found = []
+    for part in parts:
+        near = np.searchsorted(listed.numbers[order], part.numbers).clip(0, max(0, len(order) - 1))
+        documents = order[near] if len(order) else np.zeros(len(part.numbers), np.int64)
+        if len(order):
+            is_same = (listed.numbers[documents] == part.numbers) & (listed.keys[documents] == part.keys)
+            documents = np.where(is_same & missing[documents], documents, -1)
+            missing[documents[documents >= 0]] = False
+        else:
+            documents -= 1
+        found.append(Placed(part, documents))
+    return found, np.flatnonzero(missing)
+
+
+def document_part(
+    connection: sqlite3.Connection, folder: Path, listed: Listed, some: Sequence[int], embed: Embed | None
+) -> Part:
+    """The part of some documents, read from the catalogue.
+
+    Args:
+        some: positions in the list.
+        embed: the encoder of the index, which tells unknown words; None leaves that open (2).
+
+    Raises:
+        Damaged: a document was changed since it was written.
+        Moved: a document was removed meanwhile.
+    """
+    texts: list[str] = []
+    looked_at: list[str] = []
+    vectors, leaves, num_leaves, num_nodes, num_cut = [], [], [], [], []
+    for position in some:
+        one, row = read_current(connection, folder, listed, position)
+        for leaf in one.leaves.tolist():
+            spans = one.nodes[leaf].spans
+            text = chunk_text(one.document.text, spans)
+            texts.append(readable(searched_text(context_of(one.document.text, spans), text)))
+            looked_at.append(text[:NUM_LOOKED_AT])
+        rows = unpack_vectors(row, len(one.nodes))[one.leaves]
+        vectors.append(rows if are_unit(rows, UNIT_SLACK).all() else unit_rows(rows))
+        leaves.append(one.leaves)
+        num_leaves.append(len(one.leaves))
+        num_nodes.append(len(one.nodes))
+        num_cut.append(one.num_cut)
+    unknown = np.full(len(texts), UNSAID) if embed is None else are_unknown(embed, looked_at)
+    sizes = np.array(num_leaves, np.int64)
+    return Part(
+        listed.numbers[list(some)],
+        listed.keys[list(some)],
+        sizes,
+        np.concatenate(vectors),
+        count_words(texts),
+        sizes,
+        {"num_nodes": np.array(num_nodes, np.int32), "num_cut": np.array(num_cut, np.int32)},
+        {"leaves": np.concatenate(leaves).astype(np.int32), "unknown": unknown.astype(np.uint8)},
+    )
+
+
+def _key(digest: bytes) -> int:
+    return int.from_bytes(digest[:8], "little")
+
+
+class Moved(InputError):
+    """An index has changed since a reader looked at it; the reader looks again."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReadDocument:
+    """A document in memory.
+
+    Attributes:
+        document, nodes: the document, and its chunks or all nodes of its tree.
+        tree: None if it has none.
+        num_cut: number of nodes longer than the encoder's window.
+    """
+
+    document: Document
+    nodes: tuple[Chunk, ...]
+    tree: ChunkTree | None
+    num_cut: int
+
+    @property
+    def leaves(self) -> Int[np.ndarray, " leaves"]:
+        """The numbers of the nodes that are searched."""
+        return np.arange(len(self.nodes)) if self.tree is None else self.tree.leaves
+
+
+def read_current(
+    connection: sqlite3.Connection, folder: Path, listed: Listed, position: int
+) -> tuple[ReadDocument, Row]:
+    """A document of a list, and its row.
+
+    Raises:
+        Damaged: it was changed since it was written.
+        Moved: it has another row now, or none.
+    """
+    name = listed.ids[position]
+    known = read_document(connection, folder, name)
+    if known is None or known.row is None or known.number != listed.numbers[position]:
+        raise Moved(f"{folder}: document {name} has changed since the search began; search again")
+    nodes, is_cut = unpack_nodes(name, known.row)
+    document, tree = unpack_document(name, known.row), unpack_tree(name, known.row, nodes)
+    for node in nodes:
+        check_place(document, name, node.spans)
+    return ReadDocument(document, tuple(nodes), tree, int(is_cut.sum())), known.row
+
+
+def note_part(
+    connection: sqlite3.Connection, folder: Path, listed: Listed, some: Sequence[int], documents: Listed
+) -> Part:
+    """The part of the notes of some documents, read from the catalogue.
+
+    A row is a note, in the order of the leaves. The texts of its words are the leaves of the document: each has the
+    notes of that leaf, without repeated ones.
+
+    Args:
+        some: positions in the list.
+        documents: all documents of the index.
+    """
+    place_of = {name: position for position, name in enumerate(documents.ids)}
+    leaf_of: dict[str, dict[str, int]] = {}
+
+    def leaves_of(name: str) -> dict[str, int]:
+        """The chunk ids of the leaves of a document, with their numbers."""
+        if name not in leaf_of:
+            one, _ = read_current(connection, folder, documents, place_of[name])
+            leaf_of[name] = {one.nodes[node].id: number for number, node in enumerate(one.leaves.tolist())}
+        return leaf_of[name]
+
+    texts: list[str] = []
+    vectors: list[np.ndarray] = []
+    sizes, num_texts = [], []
+    columns: list[tuple[int, ...]] = []
+    for position in some:
+        name = listed.ids[position]
+        found = []
+        for number, row in enumerate(read_notes_of(connection, folder, name)):
+            if row.pair[1] not in place_of:
+                continue
+            asking = int(documents.numbers[place_of[row.pair[1]]])
+            tokens, rows = row.unpack_vectors()
+            for placed, (order, note) in enumerate(row.placed):
+                leaf = leaves_of(name)[note.answering], order
+                values = asking, leaves_of(row.pair[1])[note.asking], number, placed, int(tokens[placed])
+                found.append((leaf, values, note.text, rows[placed]))
+        found.sort(key=lambda one: one[0])
+        own: list[dict[str, None]] = [{} for _ in leaves_of(name)]
+        for (leaf, _), values, text, vector in found:
+            own[leaf][text] = None
+            vectors.append(vector)
+            columns.append((leaf, *values))
+        texts += ["".join(f" ({text})" for text in some_texts) for some_texts in own]
+        sizes.append(len(found))
+        num_texts.append(len(own))
+    values = np.array(columns, np.int64).T
+    return Part(
+        listed.numbers[list(some)],
+        listed.keys[list(some)],
+        np.array(sizes, np.int64),
+        unit_rows(np.array(vectors, np.float32)),
+        count_words([readable(text) for text in texts]),
+        np.array(num_texts, np.int64),
+        {},
+        dict(zip(NOTE_COLUMNS, values, strict=True)),
+    )
+
+
+# Of each note: its leaf, the row number and leaf that it comes from, its row in the catalogue and its place there.
+NOTE_COLUMNS = ("answering", "asking_number", "asking", "row", "placed", "num_tokens")
+
+
+def missing_parts(
+    connection: sqlite3.Connection, listed: Listed, missing: Sequence[int], make: Callable[[Sequence[int]], Part]
+) -> list[Part]:
+    """Parts in memory of the documents that no file has, each of limited size.
+
+    Args:
+        missing: positions in the list.
+        make: positions -> their part.
+    """
+    groups: list[list[int]] = []
+    room = 0
+    for position in missing:
+        size = vector_bytes(connection, int(listed.numbers[position]))
+        if room < size or not groups:
+            groups.append([])
+            room = _MOST_BYTES
+        groups[-1].append(position)
+        room -= size
+    return [make(group) for group in groups]
+
+
+def refresh(
+    connection: sqlite3.Connection, folder: Path, settings: IndexSettings, load: Callable[[], Embed]
+) -> tuple[str, ...]:
+    """Brings the search files up to date with the catalogue; the caller holds the lock of the folder.
+
+    Vectors of removed documents are overwritten. Small files are merged, so that their number grows with the logarithm
+    of the number of documents.
+
+    Args:
+        load: loads the encoder of the index; called if a document is new.
+
+    Returns:
+        Names of files that were damaged, and are made again.
+    """
+    if not uses_parts(settings):
+        return ()
+    index_notes(connection, folder)
+    documents = listed_documents(connection, folder)
+    (folder / FOLDER).mkdir(exist_ok=True)
+    notes = listed_notes(connection, folder, documents)
+
+    def of_documents(some: Sequence[int]) -> Part:
+        return document_part(connection, folder, documents, some, load())
+
+    def of_notes(some: Sequence[int]) -> Part:
+        return note_part(connection, folder, notes, some, documents)
+
+    damaged = _refresh(connection, folder, DOCUMENTS, documents, of_documents)
+    return damaged + _refresh(connection, folder, NOTES, notes, of_notes)
+
+
+def uses_parts(settings: IndexSettings) -> bool:
+    """True if an index has search files: not one with levels, or of a run, which compare all nodes in memory."""
+    return settings.parents is None and not settings.is_run
+
+
+def _refresh(
+    connection: sqlite3.Connection, folder: Path, kind: str, listed: Listed, make: Callable[[Sequence[int]], Part]
+) -> tuple[str, ...]:
+    stored, damaged = _whole_parts(folder, kind)
+    placed, missing = place(stored, listed)
+    for one, part in zip(placed, stored, strict=True):
+        part.erase(np.flatnonzero(one.documents < 0))
+    made = missing_parts(connection, listed, missing.tolist(), make)
+    old = _to_merge(placed, sum(int(part.sizes.sum()) for part in made))
+    parts = [*(one.part for one in old), *made]
+    kept = [*(one.kept for one in old), *(np.arange(len(part.numbers)) for part in made)]
+    if sum(map(len, kept)):
+        write_part(folder / FOLDER / f"{secrets.token_hex(4)}{kind}", parts, kept, {"kind": kind})
+    for one in old:
+        assert isinstance(one.part, StoredPart)
+        one.part.path.unlink()
+    return damaged
+
+
+def _whole_parts(folder: Path, kind: str) -> tuple[list[StoredPart], tuple[str, ...]]:
+    """The undamaged files of a kind, and the names of damaged ones, which are removed."""
+    found, damaged = [], []
+    for path in (folder / FOLDER).glob(f"*{kind}"):
+        try:
+            found.append(StoredPart(path))
+        except Damaged:
+            damaged.append(path.name)
+            path.unlink()
+    return found, tuple(damaged)
+
+
+def _to_merge(placed: Sequence[Placed], num_new: int) -> list[Placed]:
+    """The files that are written again: those with many removed documents, and small ones beside what is new."""
+    found, total = [], num_new
+    for one in sorted(placed, key=lambda one: one.num_kept):
+        kept, size = one.num_kept, int(one.part.sizes.sum())
+        if (total and kept <= _MERGED * total) or size - kept > _MOST_GONE * size or not kept:
+            found.append(one)
+            total += kept
+    return found

@@ -1,0 +1,462 @@
+"""An index as a corpus that stays on disk: a search maps vectors and words, and reads only the documents that it finds.
+
+It shows the state in which it was opened. If it needs a document that has changed since, it raises `Moved`.
+"""
+
+import sqlite3
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TypeVar, overload
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from qrag_jax.chunking.text.chunks import chunk_text
+from qrag_jax.chunking.text.tables import context_of, searched_text
+from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.index.load import ChooseNames
+from qrag_jax.index.parts.make import (
+    DOCUMENTS,
+    NOTES,
+    UNSAID,
+    Listed,
+    Moved,
+    Placed,
+    ReadDocument,
+    document_part,
+    listed_documents,
+    listed_notes,
+    missing_parts,
+    note_part,
+    place,
+    read_current,
+    stored_parts,
+)
+from qrag_jax.index.parts.part import Part, starts_of
+from qrag_jax.index.settings import IndexSettings
+from qrag_jax.index.stores.sqlite.database import reading_from
+from qrag_jax.index.stores.sqlite.entries import unpack_vectors
+from qrag_jax.index.stores.sqlite.note_rows import NoteRow, read_notes_of
+from qrag_jax.index.update_notes import current_mark
+from qrag_jax.search.bm25 import Bm25Index
+from qrag_jax.search.corpus import NUM_LOOKED_AT, Corpus, MadeBy, are_unknown
+from qrag_jax.search.note_search import NotedCorpus
+from qrag_jax.search.note_texts import check_note
+from qrag_jax.search.postings import StoredWords, WordPart
+from qrag_jax.search.rows import RowPart, Rows
+from qrag_jax.types import Chunk, Cost, Document, Embed, InputError, Note
+from qrag_jax.unit_rows import unit_rows
+
+_MOST_READ = 256  # documents in memory
+T = TypeVar("T")
+
+
+def open_corpus(folder: Path, settings: IndexSettings, choose: ChooseNames | None) -> "StoredCorpus":
+    """The documents of an index, for a search.
+
+    Args:
+        folder: of the index.
+        settings: of the index.
+        choose: ids -> those to search; None searches all.
+
+    Raises:
+        InputError: the index is damaged or empty.
+    """
+    with reading_from(folder) as connection:
+        listed = listed_documents(connection, folder)
+        if not listed.ids:
+            raise InputError(f"{folder}: has no documents; add some with `qrag index add {folder} PATHS...`")
+        read = partial(document_part, connection, folder, listed, embed=None)
+        corpus = StoredCorpus(folder, settings, _arranged(connection, folder, DOCUMENTS, listed, read))
+    return corpus if choose is None else corpus.only(set(choose(listed.ids)))
+
+
+def open_notes(corpus: "StoredCorpus") -> "StoredNotes":
+    """The notes of the documents of an index; those that come from other documents are left out.
+
+    Warns if notes are missing because an update was not finished; the others are used.
+
+    Raises:
+        InputError: the index is damaged.
+    """
+    folder, documents = corpus.folder, corpus.parts.listed
+    with reading_from(folder) as connection:
+        listed = listed_notes(connection, folder, documents)
+        read = partial(note_part, connection, folder, listed, documents=documents)
+        arranged = _arranged(connection, folder, NOTES, listed, read)
+        if current_mark(connection, folder, corpus.settings.notes) is None:
+            warnings.warn(
+                f"{folder}: an update was not finished, so some notes are missing; `qrag index add {folder} PATHS...` "
+                "makes them",
+                stacklevel=2,
+            )
+    return StoredNotes(corpus, arranged)
+
+
+def _arranged(
+    connection: sqlite3.Connection, folder: Path, kind: str, listed: Listed, read: Callable[..., Part]
+) -> "_Arranged":
+    placed, missing = place(stored_parts(folder, kind), listed)
+    made = missing_parts(connection, listed, missing.tolist(), lambda some: read(some=some))
+    more, _ = place(made, listed)
+    return _Arranged(listed, (*placed, *more))
+
+
+@dataclass(frozen=True, eq=False)
+class _Arranged:
+    """Documents in an order, and the parts that together have them all."""
+
+    listed: Listed
+    placed: tuple[Placed, ...]
+
+    @cached_property
+    def starts(self) -> Int[np.ndarray, " documents+1"]:
+        """The first row of each document."""
+        return starts_of(self.of_documents("sizes"))
+
+    @cached_property
+    def places(self) -> list[Int[np.ndarray, " _"]]:
+        """Of each part, the number of each of its rows among all; -1 if it is not among them."""
+        return [one.places(self.starts, one.part.starts) for one in self.placed]
+
+    def of_documents(self, name: str) -> Int[np.ndarray, " documents"]:
+        """The values of an array of documents."""
+        found = np.zeros(len(self.listed.ids), np.int64)
+        for one in self.placed:
+            values = one.part.per_document[name] if name in one.part.per_document else getattr(one.part, name)
+            found[one.documents[one.kept]] = values[one.kept]
+        return found
+
+    def of_rows(self, name: str) -> Int[np.ndarray, " rows"]:
+        """The values of an array of rows."""
+        found = np.zeros(self.starts[-1], np.int64)
+        for one, places in zip(self.placed, self.places, strict=True):
+            found[places[places >= 0]] = one.part.per_row[name][places >= 0]
+        return found
+
+    def vectors(self, dim: int) -> Rows:
+        """The vectors of all rows."""
+        parts = [
+            RowPart(one.part.vectors, places, partial(one.part.check_vectors, one.kept))
+            for one, places in zip(self.placed, self.places, strict=True)
+        ]
+        return Rows(parts, int(self.starts[-1]), dim)
+
+    def words(self, starts: Int[np.ndarray, " documents+1"]) -> tuple[list[WordPart], Int[np.ndarray, " texts"]]:
+        """The words of all texts, and how many each has.
+
+        Args:
+            starts: the first text of each document.
+        """
+        lengths, parts = np.zeros(starts[-1], np.int64), []
+        for one in self.placed:
+            places = one.places(starts, starts_of(one.part.num_texts))
+            lengths[places[places >= 0]] += one.part.words.lengths[places >= 0]
+            parts.append(one.part.word_part(places))
+        return parts, lengths
+
+    def only(self, ids: Collection[str]) -> "_Arranged":
+        """Some of the documents."""
+        kept = np.array([position for position, name in enumerate(self.listed.ids) if name in ids], np.int64)
+        new = np.full(len(self.listed.ids) + 1, -1)  # the last one is that of -1
+        new[kept] = np.arange(len(kept))
+        names = [self.listed.ids[one] for one in kept.tolist()]
+        listed = Listed(names, self.listed.numbers[kept], self.listed.keys[kept])
+        placed = (Placed(one.part, new[one.documents]) for one in self.placed)
+        return _Arranged(listed, tuple(one for one in placed if len(one.kept)))
+
+
+class _Lazy(Sequence[T]):
+    """A sequence whose items are made when they are asked for, and are not kept."""
+
+    def __init__(self, size: int, make: Callable[[int], T]) -> None:
+        self._size, self._make = int(size), make
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, number: int) -> T: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> tuple[T, ...]: ...
+
+    def __getitem__(self, number: int | slice) -> T | tuple[T, ...]:
+        if isinstance(number, slice):
+            return tuple(map(self._make, range(*number.indices(self._size))))
+        return self._make(range(self._size)[number])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _LazyDict(Mapping[str, T]):
+    """A mapping whose values are made when they are asked for, and are not kept."""
+
+    def __init__(self, numbers: Mapping[str, int], make: Callable[[int], T]) -> None:
+        self._numbers, self._make = numbers, make
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __getitem__(self, name: str) -> T:
+        return self._make(self._numbers[name])
+
+
+class _ByChunk(Mapping[str, int]):
+    """The nodes of a corpus by the ids of their chunks; it knows those of the notes that were read, or reads all."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus, self._known = corpus, dict[str, int]()
+
+    def __len__(self) -> int:
+        return len(self._corpus.nodes)
+
+    def __iter__(self) -> Iterator[str]:
+        return (node.id for node in self._corpus.nodes)
+
+    def __getitem__(self, name: str) -> int:
+        if name not in self._known:
+            self._known = {node.id: number for number, node in enumerate(self._corpus.nodes)}
+        return self._known[name]
+
+    def add(self, node: int) -> Chunk:
+        """The chunk of a node, whose id is known from now on."""
+        chunk = self._corpus.nodes[node]
+        self._known[chunk.id] = node
+        return chunk
+
+
+class StoredCorpus(Corpus):
+    """A corpus of an index on disk; made by `open_corpus`. Only `vectors` and `num_tokens` read all documents.
+
+    Attributes:
+        folder, settings: of the index.
+        parts: its documents, and the parts that have them.
+    """
+
+    folder: Path
+    settings: IndexSettings
+    parts: _Arranged
+
+    def __init__(self, folder: Path, settings: IndexSettings, parts: _Arranged) -> None:
+        first_nodes, num_documents = starts_of(parts.of_documents("num_nodes")), len(parts.listed.ids)
+        size = int(first_nodes[-1])
+        self.__dict__.update(  # the class is frozen
+            folder=folder,
+            settings=settings,
+            parts=parts,
+            documents=_Lazy(num_documents, lambda number: self._read(number).document),
+            nodes=_Lazy(size, self._node),
+            made_by=MadeBy(settings.chunking, settings.model, settings.fingerprint, settings.store),
+            cost=Cost(index_bytes=4 * size * parts.placed[0].part.vectors.shape[1]),
+            num_beyond_window=int(parts.of_documents("num_cut").sum()),
+            trees=_Lazy(num_documents if settings.is_tree else 0, self._tree),
+            texts=_Lazy(size, self._text),
+            contexts=_Lazy(size, self._context),
+            full_texts=_Lazy(size, lambda node: searched_text(self._context(node), self._text(node))),
+            _starts=tuple(first_nodes.tolist()),
+            _first_nodes=first_nodes,
+            _kept=OrderedDict(),
+        )
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Document]:  # type: ignore[override]
+        """The documents by their ids."""
+        return _LazyDict(self._numbers, lambda number: self._read(number).document)
+
+    @cached_property
+    def by_chunk(self) -> _ByChunk:  # type: ignore[override]
+        """The nodes by the ids of their chunks."""
+        return _ByChunk(self)
+
+    @cached_property
+    def vectors(self) -> np.ndarray:  # type: ignore[override]
+        """float32 [nodes, dim] from the encoder, read from the catalogue."""
+        with reading_from(self.folder) as connection:
+            listed, read = self.parts.listed, partial(read_current, connection, self.folder)
+            found = (read(listed, position) for position in range(len(listed.ids)))
+            return np.concatenate([unpack_vectors(row, len(one.nodes)) for one, row in found])
+
+    @cached_property
+    def leaves(self) -> Int[np.ndarray, " leaves"]:
+        """int64, the nodes without children, which are searched."""
+        first = np.repeat(self.__dict__["_first_nodes"][:-1], np.diff(self.parts.starts))
+        return self.parts.of_rows("leaves") + first
+
+    @cached_property
+    def words(self) -> Bm25Index:
+        """The words of every leaf; ids are positions in `leaves`."""
+        return Bm25Index(StoredWords(*self.parts.words(self.parts.starts)))
+
+    @cached_property
+    def unit_vectors(self) -> Rows:  # type: ignore[override]
+        """float32 [leaves, dim], of length 1 or 0."""
+        return self.parts.vectors(self.parts.placed[0].part.vectors.shape[1])
+
+    def unknown_leaves(self, embed: Embed) -> Bool[np.ndarray, " leaves"]:
+        """As `Corpus.unknown_leaves`; looked up only for documents that no file has."""
+        if "_unknown" not in self.__dict__:
+            told = self.parts.of_rows("unknown")
+            unsaid = np.flatnonzero(told == UNSAID)
+            texts = [self.texts[node][:NUM_LOOKED_AT] for node in self.leaves[unsaid].tolist()]
+            told[unsaid] = are_unknown(embed, texts)
+            self.__dict__["_unknown"] = told.astype(bool)
+        return self.__dict__["_unknown"]
+
+    def tree_of(self, node: int) -> tuple[ChunkTree, int]:
+        """As `Corpus.tree_of`."""
+        if not self.trees or not 0 <= node < len(self.nodes):
+            return super().tree_of(node)
+        number = self._number_of(node)
+        return self.trees[number], node - self._starts[number]
+
+    def only(self, ids: Collection[str]) -> "StoredCorpus":
+        """The corpus of some of its documents, in their order.
+
+        Raises:
+            InputError: none of them is in the corpus.
+        """
+        parts = self.parts.only(ids)
+        if not parts.listed.ids:
+            raise InputError("no chunk to search; give at least one")
+        return StoredCorpus(self.folder, self.settings, parts)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.parts.listed.ids)}
+
+    def _number_of(self, node: int) -> int:
+        """The number of the document of a node."""
+        return int(np.searchsorted(self.__dict__["_first_nodes"], node, side="right")) - 1
+
+    def _read(self, number: int) -> ReadDocument:
+        """A document, read from the catalogue and kept for a while."""
+        kept: OrderedDict[int, ReadDocument] = self.__dict__["_kept"]
+        if number not in kept:
+            with reading_from(self.folder) as connection:
+                kept[number], _ = read_current(connection, self.folder, self.parts.listed, number)
+            while len(kept) > _MOST_READ:
+                kept.popitem(last=False)
+        kept.move_to_end(number)
+        return kept[number]
+
+    def _node(self, node: int) -> Chunk:
+        number = self._number_of(node)
+        return self._read(number).nodes[node - self._starts[number]]
+
+    def _tree(self, number: int) -> ChunkTree:
+        tree = self._read(number).tree
+        assert tree is not None  # the index keeps trees
+        return tree
+
+    def _text(self, node: int) -> str:
+        return chunk_text(self._read(self._number_of(node)).document.text, self.nodes[node].spans)
+
+    def _context(self, node: int) -> str:
+        return context_of(self._read(self._number_of(node)).document.text, self.nodes[node].spans)
+
+
+class StoredNotes(NotedCorpus):
+    """The notes of a `StoredCorpus`; made by `open_notes`."""
+
+    corpus: StoredCorpus
+
+    def __init__(self, corpus: StoredCorpus, parts: _Arranged) -> None:
+        self.__dict__.update(  # the class is frozen
+            corpus=corpus,
+            notes=_Lazy(int(parts.starts[-1]), self._note),
+            vectors=parts.vectors(corpus.unit_vectors.shape[1]),
+            num_tokens=parts.of_rows("num_tokens"),
+            _parts=parts,
+            _rows={},
+        )
+
+    @cached_property
+    def keys(self) -> Float[np.ndarray, "notes dim"]:  # type: ignore[override]
+        """As `NotedCorpus.keys`; reads all notes."""
+        found = np.zeros(self.vectors.shape, np.float32)
+        for number in range(len(found)):
+            row, placed = self._row_of(number)
+            asked = [place for place, (_, note) in enumerate(row.placed) if note.question]
+            at = len(row.placed) + asked.index(placed) if placed in asked else placed
+            found[number] = row.unpack_vectors()[1][at]
+        return unit_rows(found)
+
+    @cached_property
+    def answering(self) -> Int[np.ndarray, " notes"]:
+        """As `NotedCorpus.answering`."""
+        documents = [self.corpus._numbers[name] for name in self._parts.listed.ids]
+        return self._leaves("answering", np.repeat(documents, np.diff(self._parts.starts)).astype(np.int64))
+
+    @cached_property
+    def asking(self) -> Int[np.ndarray, " notes"]:
+        """As `NotedCorpus.asking`."""
+        numbers = self.corpus.parts.listed.numbers
+        order = np.argsort(numbers)
+        return self._leaves("asking", order[np.searchsorted(numbers[order], self._parts.of_rows("asking_number"))])
+
+    @cached_property
+    def words(self) -> Bm25Index:
+        """As `NotedCorpus.words`."""
+        starts = self.corpus.parts.starts
+        parts, lengths = self.corpus.parts.words(starts)
+        places = [self.corpus._numbers[name] for name in self._parts.listed.ids]
+        mapped = _Arranged(
+            self.corpus.parts.listed,
+            tuple(
+                Placed(one.part, np.where(one.documents >= 0, np.array([*places, -1])[one.documents], -1))
+                for one in self._parts.placed
+            ),
+        )
+        more, added = mapped.words(starts)
+        return Bm25Index(StoredWords([*parts, *more], lengths + added))
+
+    def only(self, ids: Collection[str]) -> "StoredNotes":
+        """As `NotedCorpus.only`."""
+        return open_notes(self.corpus.only(ids))
+
+    @property
+    def _parts(self) -> _Arranged:
+        return self.__dict__["_parts"]
+
+    def _leaves(self, name: str, documents: Int[np.ndarray, " notes"]) -> Int[np.ndarray, " notes"]:
+        """Positions of the leaves that a column of the notes names in documents."""
+        return self.corpus.parts.starts[documents] + self._parts.of_rows(name)
+
+    def _row_of(self, number: int) -> tuple[NoteRow, int]:
+        """The row of a note in the catalogue, and its place there; the rows of a document are read once."""
+        rows: dict[str, list[NoteRow]] = self.__dict__["_rows"]
+        position = int(np.searchsorted(self._parts.starts, number, side="right")) - 1
+        name = self._parts.listed.ids[position]
+        if name not in rows:
+            with reading_from(self.corpus.folder) as connection:
+                rows[name] = read_notes_of(connection, self.corpus.folder, name)
+        row, placed = int(self._places["row"][number]), int(self._places["placed"][number])
+        if row >= len(rows[name]) or placed >= len(rows[name][row].placed):
+            raise Moved(f"{self.corpus.folder}: the notes of {name} have changed since the search began; search again")
+        return rows[name][row], placed
+
+    @cached_property
+    def _places(self) -> dict[str, np.ndarray]:
+        return {name: self._parts.of_rows(name) for name in ("row", "placed")}
+
+    def _note(self, number: int) -> Note:
+        """A note, checked against the text of its chunks."""
+        row, placed = self._row_of(number)
+        _, note = row.placed[placed]
+        leaves = self.corpus.leaves[[self.asking[number], self.answering[number]]]
+        chunks = {chunk.id: chunk for chunk in map(self.corpus.by_chunk.add, leaves.tolist())}
+        if {note.asking, note.answering} != chunks.keys():
+            raise Moved(f"{self.corpus.folder}: the notes of {row.pair[0]} have changed; search again")
+        check_note(note, number, chunks, self.corpus.by_id)
+        return note

@@ -1,0 +1,154 @@
+"""Word counts as arrays, which an index keeps on disk beside its vectors.
+
+A word is kept as the first 8 bytes of its BLAKE2b hash, so no text is in the arrays, and a lookup is a binary search.
+Two of a million words share a hash with a probability below 1 in 30 million.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int, UInt64
+
+from qrag_jax.chunking.text.words import bm25_tokens
+from qrag_jax.search.bm25 import CountedTexts, Postings
+
+_HASH_BYTES = 8
+_FEW = 16  # texts for each posting below which counts of a word are joined by sorting
+
+
+@dataclass(frozen=True, eq=False)
+class WordArrays:
+    """The words of texts. Word `w` has the postings `bounds[w]` to `bounds[w + 1]`, in the order of the texts.
+
+    Attributes:
+        words: hashes, increasing.
+        bounds: of the postings of each word.
+        texts: of each posting, the text.
+        counts: of each posting, how often the text has the word; an unsigned type as small as fits.
+        lengths: the number of tokens of each text.
+    """
+
+    words: UInt64[np.ndarray, " words"]
+    bounds: Int[np.ndarray, " words+1"]
+    texts: Int[np.ndarray, " postings"]
+    counts: np.ndarray
+    lengths: Int[np.ndarray, " N"]
+
+
+def count_words(texts: Sequence[str]) -> WordArrays:
+    """The words of texts, as `Bm25Index` counts them."""
+    counted = CountedTexts(texts, bm25_tokens)
+    hashes = np.fromiter(map(_hash, counted.words), np.uint64, len(counted.words))
+    words = np.repeat(hashes, np.diff(counted.bounds))
+    return _arrays(words, counted.texts, counted.counts, counted.lengths)
+
+
+def join_words(parts: Sequence[WordArrays], kept: Sequence[Int[np.ndarray, " n"]]) -> WordArrays:
+    """The words of several arrays, with the texts that are kept of each, one after the other.
+
+    Args:
+        kept: of each part, the increasing numbers of its texts that are kept.
+    """
+    words, texts, counts, start = [], [], [], 0
+    for part, some in zip(parts, kept, strict=True):
+        place = np.full(len(part.lengths), -1, np.int64)
+        place[some] = start + np.arange(len(some))
+        there = place[part.texts] >= 0
+        words.append(np.repeat(part.words, np.diff(part.bounds))[there])
+        texts.append(place[part.texts[there]])
+        counts.append(part.counts[there])
+        start += len(some)
+    lengths = [part.lengths[some] for part, some in zip(parts, kept, strict=True)]
+    return _arrays(*map(np.concatenate, (words, texts, counts, lengths)))
+
+
+def _arrays(words: np.ndarray, texts: np.ndarray, counts: np.ndarray, lengths: np.ndarray) -> WordArrays:
+    """Arrays of unsorted postings."""
+    order = np.lexsort((texts, words))
+    words = words[order]
+    first = np.flatnonzero(np.diff(words, prepend=words[:1] + np.uint64(1)))
+    most = int(counts.max(initial=0))
+    return WordArrays(
+        words[first].astype(np.uint64),
+        np.append(first, len(words)).astype(np.int64),
+        texts[order].astype(np.int32),
+        counts[order].astype(np.min_scalar_type(most)),
+        lengths.astype(np.int32),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class WordPart:
+    """Words of some texts of a pool, read piece by piece.
+
+    Attributes:
+        words, bounds: as in `WordArrays`.
+        read: (array `texts` or `counts`, first posting, last) -> that part of it.
+        places: of each text of the part, its number in the pool; -1 if it is not in it.
+    """
+
+    words: UInt64[np.ndarray, " words"]
+    bounds: Int[np.ndarray, " words+1"]
+    read: Callable[[str, int, int], np.ndarray]
+    places: Int[np.ndarray, " n"]
+
+    def find(self, hashed: np.uint64) -> Postings:
+        """The postings of a word, by the numbers of the pool."""
+        number = int(np.searchsorted(self.words, hashed))
+        if number == len(self.words) or self.words[number] != hashed:
+            return np.zeros(0, np.int32), np.zeros(0, np.uint8)
+        first, last = int(self.bounds[number]), int(self.bounds[number + 1])
+        places = self.places[self.read("texts", first, last)]
+        there = places >= 0
+        counts = self.read("counts", first, last)
+        return (places, counts) if there.all() else (places[there], counts[there])
+
+
+class StoredWords:
+    """The words of a pool of texts whose parts are kept as arrays (`bm25.WordCounts`)."""
+
+    def __init__(self, parts: Sequence[WordPart], lengths: Int[np.ndarray, " N"]) -> None:
+        """Joins parts; a text may be in several, whose counts are then added.
+
+        Args:
+            parts: of the pool.
+            lengths: the number of tokens of each text.
+        """
+        self._parts, self.lengths = parts, lengths
+        self._found: dict[str, Postings] = {}
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and bool(len(self.find(word)[0]))
+
+    def find(self, word: str) -> Postings:
+        """As `WordCounts.find`."""
+        if word not in self._found:
+            if len(self._found) >= _FEW:
+                self._found.clear()
+            hashed = np.uint64(_hash(word))
+            self._found[word] = _joined([part.find(hashed) for part in self._parts], len(self.lengths))
+        return self._found[word]
+
+
+def _joined(found: Sequence[Postings], num_texts: int) -> Postings:
+    """Postings of several parts; counts of the same text are added."""
+    found = [one for one in found if len(one[0])]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        return np.zeros(0, np.int32), np.zeros(0, np.uint8)
+    texts = np.concatenate([texts for texts, _ in found])
+    counts = np.concatenate([counts.astype(np.int32) for _, counts in found])
+    if len(texts) * _FEW < num_texts:
+        distinct, place = np.unique(texts, return_inverse=True)
+        return distinct, np.bincount(place, counts).astype(np.int32)
+    added = np.bincount(texts, counts, num_texts).astype(np.int32)
+    distinct = np.flatnonzero(added)
+    return distinct, added[distinct]
+
+
+def _hash(word: str) -> int:
+    digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES)
+    return int.from_bytes(digest.digest(), "little")
