@@ -138,6 +138,11 @@ def _run(args: argparse.Namespace) -> int:
         return _print(args, {"num_documents": number}, f"{folder}: {_several(number, 'document')}")
     info = index_info(folder, verify=args.verify)
     _print(args, to_json(info), format_info(info, args.verify))
+    if info.damaged_files:
+        raise InputError(
+            f"{folder}: damaged: {', '.join(info.damaged_files)}; remove what is named there, and `qrag index add "
+            f"{folder} PATHS...` makes it again"
+        )
     if not info.is_whole:
         raise InputError(
             f"{folder}: damaged: {', '.join((*info.damaged, *info.damaged_notes)) or info.fault}; repair it with `qrag "
@@ -277,8 +282,9 @@ def format_info(info: "IndexInfo", is_verified: bool) -> str:
     kept = set(info.kept)
     lines += [f"failed    {one.id}: {_as_before(one.id in kept)}{one.reason}" for one in info.failed]
     if is_verified:
-        lines.append("verified  every document matches its hash" if info.is_whole else f"fault     {info.fault}")
-        lines += [f"damaged   {name}" for name in (*info.damaged, *info.damaged_notes)]
+        whole = "verified  every document matches its hash"
+        lines.append(whole if info.is_whole else f"fault     {info.fault or 'none'}")
+        lines += [f"damaged   {name}" for name in (*info.damaged, *info.damaged_notes, *info.damaged_files)]
     return "\n".join(map(shown, lines))
 
 
@@ -327,6 +333,7 @@ def to_json(info: "IndexInfo") -> dict[str, object]:
             "damaged": list(info.damaged_notes),
         },
         "damaged": list(info.damaged),
+        "damaged_files": list(info.damaged_files),
         "fault": info.fault,
     }
 

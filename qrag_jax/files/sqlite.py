@@ -41,7 +41,7 @@ class Kind:
         """A connection to an existing file; it never creates one."""
         with self.named(path):
             uri = f"{path.absolute().as_uri()}?{mode}"
-            return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+            return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
     def check(self, connection: sqlite3.Connection, path: Path) -> None:
         """Refuses another kind of database, and an unknown format."""

@@ -21,6 +21,7 @@ from qrag_jax.index.info import IndexInfo
 from qrag_jax.index.load import stored_tokens
 from qrag_jax.index.methods import Method, Picks, Show, load_embedder
 from qrag_jax.index.options import AskOptions, Found, SearchOptions, check_context, check_options
+from qrag_jax.index.parts.make import Moved
 from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.sources import MemorySource, Paths, StoredSource, View, level_names_of, make_source
@@ -115,12 +116,16 @@ def open_index(
 
 
 def _in_turn(method: Callable[Concatenate["Index", P], T]) -> Callable[Concatenate["Index", P], T]:
-    """Keeps other threads out of an index until a method returns."""
+    """Keeps other threads out of an index until a method returns, and follows an index on disk that has changed."""
 
     @wraps(method)
     def called(self: "Index", *args: P.args, **more: P.kwargs) -> T:
         with self._turn:
-            return method(self, *args, **more)
+            try:
+                return method(self, *args, **more)
+            except Moved:  # another process has changed the index on disk; its current state is read
+                self._views.clear()
+                return method(self, *args, **more)
 
     return called
 
@@ -167,7 +172,7 @@ class Index:
 
     @property
     @_in_turn
-    def notes(self) -> tuple[Note, ...]:
+    def notes(self) -> Sequence[Note]:
         """The notes of all chunks; empty if there are none."""
         noted = self._view(SearchOptions(), self._method(SearchOptions())).noted
         return () if noted is None else noted.notes

@@ -11,6 +11,7 @@ from qrag_jax.documents.found import ReadInPart
 from qrag_jax.documents.read import Skipped, left_out
 from qrag_jax.documents.told import total_left_out
 from qrag_jax.index.folder import CATALOGUE, index_folder
+from qrag_jax.index.parts.make import damaged_files
 from qrag_jax.index.settings import IndexSettings, read_settings
 from qrag_jax.index.stores.sqlite.database import advice, looked_through, named, reading_from
 from qrag_jax.index.stores.sqlite.document_rows import Survey, split_error, survey
@@ -70,6 +71,7 @@ class IndexInfo:
         notes: their number, and the number left out for each reason; zeros if the index has none.
         are_notes_current: all notes are there; False after an update that was stopped.
         damaged_notes: names of damaged notes; filled only by a check.
+        damaged_files: names of damaged search files, which can be made again; filled only by a check.
         late: number of chunks whose token vectors are stored, and bytes of these.
     """
 
@@ -84,6 +86,7 @@ class IndexInfo:
     notes: NotesMade = field(default_factory=NotesMade)
     are_notes_current: bool = True
     damaged_notes: tuple[str, ...] = ()
+    damaged_files: tuple[str, ...] = ()
     late: tuple[int, int] = (0, 0)
 
     @property
@@ -100,7 +103,7 @@ class IndexInfo:
     @property
     def is_whole(self) -> bool:
         """No damage was found."""
-        return not self.damaged and not self.fault and not self.damaged_notes
+        return not (self.damaged or self.fault or self.damaged_notes or self.damaged_files)
 
 
 def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
@@ -133,7 +136,8 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
     num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     seen = found or Survey({}, ())
     whole = folder, settings, documents, failed, dim, num_bytes
-    return IndexInfo(*whole, seen.damaged, seen.fault, notes, current, seen.damaged_notes, late)
+    files = tuple(str(path.relative_to(folder)) for path in damaged_files(folder)) if verify else ()
+    return IndexInfo(*whole, seen.damaged, seen.fault, notes, current, seen.damaged_notes, files, late)
 
 
 def _notes(

@@ -10,6 +10,7 @@ from qrag_jax.documents.found import DocumentFile, is_excluded, named_paths
 from qrag_jax.documents.kinds import kind_by_suffix, read_suffixes, suffixes_by_fields
 from qrag_jax.documents.read import Found
 from qrag_jax.index.folder import CATALOGUE, PATIENCE, SHARDS, index_folder, is_index, names_in, one_writer
+from qrag_jax.index.parts.make import refresh
 from qrag_jax.index.prepare import MakeMaker
 from qrag_jax.index.settings import read_settings
 from qrag_jax.index.stores.sqlite.database import writing_to
@@ -154,4 +155,5 @@ def remove_documents(
                 remove(connection, folder, name)
             if make is not None:
                 update_notes(connection, folder, settings, make, KnownTexts(connection), read_notes)
+            refresh(connection, folder, settings, lambda: None if make is None else make().embed)
     return tuple(gone)

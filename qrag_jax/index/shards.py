@@ -24,6 +24,7 @@ from qrag_jax.index.folder import (
     is_index,
     one_writer,
 )
+from qrag_jax.index.parts.make import refresh
 from qrag_jax.index.prepare import MakeMaker
 from qrag_jax.index.settings import IndexSettings, read_settings, write_settings
 from qrag_jax.index.stores.sqlite.database import create, named, reading_from, writing_to
@@ -159,6 +160,7 @@ def merge_shards(
             if settings.has_notes:
                 assert make is not None
                 update_notes(connection, folder, settings, make(settings), KnownTexts(connection), read_notes)
+            refresh(connection, folder, settings, lambda: None if make is None else make(settings)().embed)
         os.rename(folder / SHARDS, folder / JOINED)  # in one step: a half-removed folder would look unfinished
         sync_folder(folder)
         finish_merge(folder)

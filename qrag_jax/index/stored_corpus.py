@@ -4,6 +4,7 @@ It shows the state in which it was opened. If it needs a document that has chang
 """
 
 import sqlite3
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar, overload
+from weakref import finalize
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -38,7 +40,7 @@ from qrag_jax.index.parts.make import (
 )
 from qrag_jax.index.parts.part import Part, starts_of
 from qrag_jax.index.settings import IndexSettings
-from qrag_jax.index.stores.sqlite.database import reading_from
+from qrag_jax.index.stores.sqlite.database import follow
 from qrag_jax.index.stores.sqlite.entries import unpack_vectors
 from qrag_jax.index.stores.sqlite.note_rows import NoteRow, read_notes_of
 from qrag_jax.index.update_notes import current_mark
@@ -66,12 +68,14 @@ def open_corpus(folder: Path, settings: IndexSettings, choose: ChooseNames | Non
     Raises:
         InputError: the index is damaged or empty.
     """
-    with reading_from(folder) as connection:
-        listed = listed_documents(connection, folder)
-        if not listed.ids:
-            raise InputError(f"{folder}: has no documents; add some with `qrag index add {folder} PATHS...`")
-        read = partial(document_part, connection, folder, listed, embed=None)
-        corpus = StoredCorpus(folder, settings, _arranged(connection, folder, DOCUMENTS, listed, read))
+    catalogue = follow(folder)
+    listed = listed_documents(catalogue, folder)
+    if not listed.ids:
+        catalogue.close()
+        raise InputError(f"{folder}: has no documents; add some with `qrag index add {folder} PATHS...`")
+    read = partial(document_part, catalogue, folder, listed, load=lambda: None)
+    corpus = StoredCorpus(folder, settings, _arranged(catalogue, folder, DOCUMENTS, listed, read), catalogue)
+    finalize(corpus, catalogue.close)
     return corpus if choose is None else corpus.only(set(choose(listed.ids)))
 
 
@@ -84,16 +88,15 @@ def open_notes(corpus: "StoredCorpus") -> "StoredNotes":
         InputError: the index is damaged.
     """
     folder, documents = corpus.folder, corpus.parts.listed
-    with reading_from(folder) as connection:
-        listed = listed_notes(connection, folder, documents)
-        read = partial(note_part, connection, folder, listed, documents=documents)
-        arranged = _arranged(connection, folder, NOTES, listed, read)
-        if current_mark(connection, folder, corpus.settings.notes) is None:
-            warnings.warn(
-                f"{folder}: an update was not finished, so some notes are missing; `qrag index add {folder} PATHS...` "
-                "makes them",
-                stacklevel=2,
-            )
+    listed = listed_notes(corpus.catalogue, folder, documents)
+    read = partial(note_part, corpus.catalogue, folder, listed, documents=documents)
+    arranged = _arranged(corpus.catalogue, folder, NOTES, listed, read)
+    if current_mark(corpus.catalogue, folder, corpus.settings.notes) is None:
+        warnings.warn(
+            f"{folder}: an update was not finished, so some notes are missing; `qrag index add {folder} PATHS...` "
+            "makes them",
+            stacklevel=2,
+        )
     return StoredNotes(corpus, arranged)
 
 
@@ -114,7 +117,7 @@ class _Arranged:
     placed: tuple[Placed, ...]
 
     @cached_property
-    def starts(self) -> Int[np.ndarray, " documents+1"]:
+    def starts(self) -> Int[np.ndarray, " _"]:
         """The first row of each document."""
         return starts_of(self.of_documents("sizes"))
 
@@ -123,7 +126,7 @@ class _Arranged:
         """Of each part, the number of each of its rows among all; -1 if it is not among them."""
         return [one.places(self.starts, one.part.starts) for one in self.placed]
 
-    def of_documents(self, name: str) -> Int[np.ndarray, " documents"]:
+    def of_documents(self, name: str) -> Int[np.ndarray, " _"]:
         """The values of an array of documents."""
         found = np.zeros(len(self.listed.ids), np.int64)
         for one in self.placed:
@@ -131,7 +134,7 @@ class _Arranged:
             found[one.documents[one.kept]] = values[one.kept]
         return found
 
-    def of_rows(self, name: str) -> Int[np.ndarray, " rows"]:
+    def of_rows(self, name: str) -> Int[np.ndarray, " _"]:
         """The values of an array of rows."""
         found = np.zeros(self.starts[-1], np.int64)
         for one, places in zip(self.placed, self.places, strict=True):
@@ -146,7 +149,7 @@ class _Arranged:
         ]
         return Rows(parts, int(self.starts[-1]), dim)
 
-    def words(self, starts: Int[np.ndarray, " documents+1"]) -> tuple[list[WordPart], Int[np.ndarray, " texts"]]:
+    def words(self, starts: Int[np.ndarray, " _"]) -> tuple[list[WordPart], Int[np.ndarray, " _"]]:
         """The words of all texts, and how many each has.
 
         Args:
@@ -242,19 +245,22 @@ class StoredCorpus(Corpus):
     Attributes:
         folder, settings: of the index.
         parts: its documents, and the parts that have them.
+        catalogue: a connection to read them.
     """
 
     folder: Path
     settings: IndexSettings
     parts: _Arranged
+    catalogue: sqlite3.Connection
 
-    def __init__(self, folder: Path, settings: IndexSettings, parts: _Arranged) -> None:
+    def __init__(self, folder: Path, settings: IndexSettings, parts: _Arranged, catalogue: sqlite3.Connection) -> None:
         first_nodes, num_documents = starts_of(parts.of_documents("num_nodes")), len(parts.listed.ids)
         size = int(first_nodes[-1])
         self.__dict__.update(  # the class is frozen
             folder=folder,
             settings=settings,
             parts=parts,
+            catalogue=catalogue,
             documents=_Lazy(num_documents, lambda number: self._read(number).document),
             nodes=_Lazy(size, self._node),
             made_by=MadeBy(settings.chunking, settings.model, settings.fingerprint, settings.store),
@@ -267,6 +273,7 @@ class StoredCorpus(Corpus):
             _starts=tuple(first_nodes.tolist()),
             _first_nodes=first_nodes,
             _kept=OrderedDict(),
+            _turn=threading.Lock(),  # a model may write, and its answer be cited, beside a search
         )
 
     @cached_property
@@ -282,13 +289,12 @@ class StoredCorpus(Corpus):
     @cached_property
     def vectors(self) -> np.ndarray:  # type: ignore[override]
         """float32 [nodes, dim] from the encoder, read from the catalogue."""
-        with reading_from(self.folder) as connection:
-            listed, read = self.parts.listed, partial(read_current, connection, self.folder)
-            found = (read(listed, position) for position in range(len(listed.ids)))
-            return np.concatenate([unpack_vectors(row, len(one.nodes)) for one, row in found])
+        listed, read = self.parts.listed, partial(read_current, self.catalogue, self.folder)
+        found = (read(listed, position) for position in range(len(listed.ids)))
+        return np.concatenate([unpack_vectors(row, len(one.nodes)) for one, row in found])
 
     @cached_property
-    def leaves(self) -> Int[np.ndarray, " leaves"]:
+    def leaves(self) -> Int[np.ndarray, " _"]:
         """int64, the nodes without children, which are searched."""
         first = np.repeat(self.__dict__["_first_nodes"][:-1], np.diff(self.parts.starts))
         return self.parts.of_rows("leaves") + first
@@ -329,7 +335,9 @@ class StoredCorpus(Corpus):
         parts = self.parts.only(ids)
         if not parts.listed.ids:
             raise InputError("no chunk to search; give at least one")
-        return StoredCorpus(self.folder, self.settings, parts)
+        found = StoredCorpus(self.folder, self.settings, parts, self.catalogue)
+        found.__dict__["_whole"] = self  # which closes the catalogue when nobody needs it
+        return found
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -342,13 +350,13 @@ class StoredCorpus(Corpus):
     def _read(self, number: int) -> ReadDocument:
         """A document, read from the catalogue and kept for a while."""
         kept: OrderedDict[int, ReadDocument] = self.__dict__["_kept"]
-        if number not in kept:
-            with reading_from(self.folder) as connection:
-                kept[number], _ = read_current(connection, self.folder, self.parts.listed, number)
-            while len(kept) > _MOST_READ:
-                kept.popitem(last=False)
-        kept.move_to_end(number)
-        return kept[number]
+        with self.__dict__["_turn"]:
+            if number not in kept:
+                kept[number], _ = read_current(self.catalogue, self.folder, self.parts.listed, number)
+                if len(kept) > _MOST_READ:
+                    kept.popitem(last=False)
+            kept.move_to_end(number)
+            return kept[number]
 
     def _node(self, node: int) -> Chunk:
         number = self._number_of(node)
@@ -393,13 +401,13 @@ class StoredNotes(NotedCorpus):
         return unit_rows(found)
 
     @cached_property
-    def answering(self) -> Int[np.ndarray, " notes"]:
+    def answering(self) -> Int[np.ndarray, " _"]:
         """As `NotedCorpus.answering`."""
         documents = [self.corpus._numbers[name] for name in self._parts.listed.ids]
         return self._leaves("answering", np.repeat(documents, np.diff(self._parts.starts)).astype(np.int64))
 
     @cached_property
-    def asking(self) -> Int[np.ndarray, " notes"]:
+    def asking(self) -> Int[np.ndarray, " _"]:
         """As `NotedCorpus.asking`."""
         numbers = self.corpus.parts.listed.numbers
         order = np.argsort(numbers)
@@ -429,7 +437,7 @@ class StoredNotes(NotedCorpus):
     def _parts(self) -> _Arranged:
         return self.__dict__["_parts"]
 
-    def _leaves(self, name: str, documents: Int[np.ndarray, " notes"]) -> Int[np.ndarray, " notes"]:
+    def _leaves(self, name: str, documents: Int[np.ndarray, " _"]) -> Int[np.ndarray, " _"]:
         """Positions of the leaves that a column of the notes names in documents."""
         return self.corpus.parts.starts[documents] + self._parts.of_rows(name)
 
@@ -439,8 +447,7 @@ class StoredNotes(NotedCorpus):
         position = int(np.searchsorted(self._parts.starts, number, side="right")) - 1
         name = self._parts.listed.ids[position]
         if name not in rows:
-            with reading_from(self.corpus.folder) as connection:
-                rows[name] = read_notes_of(connection, self.corpus.folder, name)
+            rows[name] = read_notes_of(self.corpus.catalogue, self.corpus.folder, name)
         row, placed = int(self._places["row"][number]), int(self._places["placed"][number])
         if row >= len(rows[name]) or placed >= len(rows[name][row].placed):
             raise Moved(f"{self.corpus.folder}: the notes of {name} have changed since the search began; search again")

@@ -37,6 +37,7 @@ from qrag_jax.index.folder import (
     is_index,
     one_writer,
 )
+from qrag_jax.index.parts.make import refresh
 from qrag_jax.index.prepare import KnownVectors, Made, MakeMaker, Maker, Task, prepare
 from qrag_jax.index.remove import check_place, gone, with_records
 from qrag_jax.index.settings import (
@@ -67,6 +68,7 @@ from qrag_jax.types import InputError, NoteReader, ReadsTokens, UsageError
 # embedded chunks without their context.
 READER = 2
 _UTF8 = "utf-8"
+_MOST_UNFILED = 25_000  # chunks written before the search files get them
 _MAX_FILES, _MAX_BYTES = 16, 100_000  # of a group: enough to embed together, and little to repeat
 
 
@@ -235,6 +237,7 @@ class _Update:
         self.failed: list[Skipped] = []
         self.kept: list[str] = []
         self.counts = Changes()
+        self.num_unfiled = 0  # chunks that searches read from the catalogue
         self.maker: Maker | None = None
         self.note_texts = KnownTexts(connection)
 
@@ -255,6 +258,10 @@ class _Update:
                 num_embedded=self.counts.num_embedded + done.num_embedded,
                 num_reused=self.counts.num_reused + done.num_reused,
             )
+            self.num_unfiled += done.num_embedded + done.num_reused
+            if self.num_unfiled >= _MOST_UNFILED:
+                self._refresh()
+                self.num_unfiled = 0
             self.plan.progress(self.counts.num_same + self.counts.num_read + len(self.failed), of)
         removed, kept = (), ()
         if self.plan.mirror:
@@ -263,6 +270,7 @@ class _Update:
             self.note_texts.keep(name)  # the file may have been renamed
             remove(self.connection, self.folder, name)
         notes = self._update_notes()
+        self._refresh()
         removed = tuple(name for name in removed if self.known[name].number is not None)  # documents, not failures
         failed = (*found.skipped, *self.failed)
         return replace(self.counts, removed=removed, kept=(*self.kept, *kept), failed=failed, notes=notes)
@@ -282,6 +290,11 @@ class _Update:
             self.plan.read_notes,
             self.plan.note_progress,
         )
+
+    def _refresh(self) -> None:
+        """Brings the search files up to date; a shard gets them when it is merged."""
+        if is_index(self.folder) and self.plan.makes_notes:
+            refresh(self.connection, self.folder, self.settings, lambda: self._load().embed)
 
     def _groups(self, files: Sequence[DocumentFile]) -> Iterator[Group]:
         """The files that have changed, in groups."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 
 from qrag_jax.chunking.text.words import asked_words, bm25_tokens, is_identifier
 from qrag_jax.search.dense import top_in_order
@@ -27,7 +27,7 @@ _B = 0.75  # weight of the length normalisation
 _IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
 
 
-Postings = tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]  # texts that contain a word, and how often each does
+Postings = tuple[Int[np.ndarray, " _"], Integer[np.ndarray, " _"]]  # texts that contain a word, and how often each does
 
 
 class WordCounts(Protocol):
@@ -173,7 +173,7 @@ class Bm25Index:
         """The number of texts of the pool with the word."""
         return len(self._words.find(word)[0])
 
-    def _counts_of(self, word: str, among: Int[np.ndarray, " M"] | None) -> Int[np.ndarray, " M"]:
+    def _counts_of(self, word: str, among: Int[np.ndarray, " M"] | None) -> Int[np.ndarray, " _"]:
         """The number of occurrences of the word in each text of the context."""
         texts, found = self._words.find(word)
         counts = np.zeros(self.num_texts, np.int64)

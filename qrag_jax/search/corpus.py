@@ -356,11 +356,16 @@ def are_unknown(embed: object, texts: Sequence[str]) -> np.ndarray:
     False for an encoder that does not tell (`types.KnowsWords`), and for text that is mostly ASCII.
     """
     unknown = np.zeros(len(texts), bool)
-    # A character outside ASCII has two bytes or more.
-    asked = [number for number, text in enumerate(texts) if len(readable(text).encode()) > len(text) * _LEAST_BYTES]
+    asked = np.flatnonzero(may_be_unknown(texts)).tolist()
     if isinstance(embed, KnowsWords) and asked:
         unknown[asked] = embed.unknown_shares([readable(texts[number]) for number in asked]) > _UNKNOWN_SHARE
     return unknown
+
+
+def may_be_unknown(texts: Sequence[str]) -> np.ndarray:
+    """bool [n], False for text that is mostly ASCII, whose words every encoder knows."""
+    # A character outside ASCII has two bytes or more.
+    return np.array([len(readable(text).encode()) > len(text) * _LEAST_BYTES for text in texts], bool)
 
 
 def check_fingerprint(corpus: Corpus, fingerprint: str, what: str) -> None:

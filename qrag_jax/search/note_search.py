@@ -43,6 +43,7 @@ from qrag_jax.search.hybrid import (
     words_weight,
 )
 from qrag_jax.search.note_texts import check_note, fitting_notes, insert_notes, offset_in_chunk
+from qrag_jax.search.rows import Rows
 from qrag_jax.types import CountTokens, Embed, Encoder, InputError, Note, UsageError, check_fields
 from qrag_jax.unit_rows import unit_rows
 
@@ -515,5 +516,5 @@ def _joined(fitting: Mapping[int, Sequence[int]]) -> Int[np.ndarray, " _"]:
     return np.array([place for places in fitting.values() for place in places], np.int64)
 
 
-def _cosines(vectors: Float[np.ndarray, "n dim"], asked: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " n"]:
+def _cosines(vectors: Float[np.ndarray, "n dim"] | Rows, asked: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " n"]:
     return cosine_scores(asked[None], vectors)[0]

@@ -31,7 +31,7 @@ class WordArrays:
     """
 
     words: UInt64[np.ndarray, " words"]
-    bounds: Int[np.ndarray, " words+1"]
+    bounds: Int[np.ndarray, " bounds"]
     texts: Int[np.ndarray, " postings"]
     counts: np.ndarray
     lengths: Int[np.ndarray, " N"]
@@ -45,7 +45,7 @@ def count_words(texts: Sequence[str]) -> WordArrays:
     return _arrays(words, counted.texts, counted.counts, counted.lengths)
 
 
-def join_words(parts: Sequence[WordArrays], kept: Sequence[Int[np.ndarray, " n"]]) -> WordArrays:
+def join_words(parts: Sequence[WordArrays], kept: Sequence[Int[np.ndarray, " _"]]) -> WordArrays:
     """The words of several arrays, with the texts that are kept of each, one after the other.
 
     Args:
@@ -90,7 +90,7 @@ class WordPart:
     """
 
     words: UInt64[np.ndarray, " words"]
-    bounds: Int[np.ndarray, " words+1"]
+    bounds: Int[np.ndarray, " bounds"]
     read: Callable[[str, int, int], np.ndarray]
     places: Int[np.ndarray, " n"]
 

@@ -120,13 +120,13 @@ def test_a_catalogue_that_is_replaced_while_it_is_read_is_read_again(notes, monk
 def test_nothing_is_left_of_what_was_removed(notes, what):
     write_notes(notes, secret=f"The word is {CANARY}. " + "y" * 9000)
     update("i", notes)
-    assert any(CANARY.encode() in path.read_bytes() for path in Path("i").iterdir())
+    assert any(CANARY.encode() in path.read_bytes() for path in Path("i").rglob("*.*"))
     if what == "remove":
         remove_documents(Path("i"), ["notes/secret.md"])
     else:
         write_notes(notes, secret=None if what == "mirror" else "Nothing here.")
         update("i", notes)
-    assert [path.name for path in Path("i").iterdir() if CANARY.encode() in path.read_bytes()] == []
+    assert [path.name for path in Path("i").rglob("*.*") if CANARY.encode() in path.read_bytes()] == []
 
 
 @pytest.mark.parametrize("new", [b"CREATE T\xffBLE", b"CREATF TABLE"])

@@ -30,7 +30,7 @@ def test_shards_make_the_same_index(notes):
     assert merge_shards(Path("i")) == 9
     check_equal(load_index("i"), fresh_corpus(notes))
     names = {path.name.removesuffix("-wal").removesuffix("-shm") for path in Path("i").iterdir()}  # readers leave two
-    assert names == {"catalogue.sqlite", "index.json"}
+    assert names == {"catalogue.sqlite", "index.json", "search"}
     assert update("i", notes).num_same == 9
 
 
@@ -68,7 +68,7 @@ def test_a_merge_that_was_killed_while_it_removed_shards_is_finished_by_the_next
         assert merge_shards(Path("i")) == 9
     else:
         assert update("i", notes).num_same == 9
-    assert [path.name for path in Path("i").iterdir() if path.is_dir()] == []
+    assert [path.name for path in Path("i").iterdir() if path.is_dir()] == ["search"]
     check_equal(load_index("i"), fresh_corpus(notes))
     with pytest.raises(UsageError, match="i: has no shards"):
         merge_shards(Path("i"))

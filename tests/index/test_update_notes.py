@@ -194,14 +194,14 @@ def test_of_a_document_that_is_gone_nothing_is_left_in_the_notes_of_others(notes
     canary = "canary-7f3a"
     write_notes(notes, weather=f"Ann Lee has the {canary}.")
     note("i", notes)
-    assert sum(path.read_bytes().count(canary.encode()) for path in Path("i").iterdir()) > 1
+    assert sum(path.read_bytes().count(canary.encode()) for path in Path("i").rglob("*.*")) > 1
     write_notes(notes, weather="Nothing.")
     process = start(add_and_die_before_notes, "i", notes)
     assert ended(process) == -9
     with closing(sqlite3.connect("i/catalogue.sqlite")) as connection:
         assert not any(canary in str(row) for row in connection.execute("SELECT * FROM notes"))
     note("i", notes)
-    assert not any(canary.encode() in path.read_bytes() for path in Path("i").iterdir())
+    assert not any(canary.encode() in path.read_bytes() for path in Path("i").rglob("*.*"))
 
 
 def test_another_setting_makes_the_notes_of_a_new_index(notes):

@@ -88,7 +88,7 @@ def test_a_note_has_no_more_tokens_than_its_passage_and_never_takes_the_room_of_
 def test_a_cited_note_is_cited_by_the_place_that_proves_it():
     context = fill_context(CORPUS, found(2, 1, notes=[NAMED, ASKED]), Budget(99, lambda text: 1))
     assert [one.number for one in context.notes] == [3]  # one token of room each
-    cited = cite("[3] and [2], [4]", context, TWO)
+    cited = cite("[3] and [2], [4]", context, {one.id: one for one in TWO})
     assert [(c.number, c.place, c.text, c.note) for c in cited.citations] == [
         (3, "a.txt:0-12", "Ann made Up.", "Ann made Up."),
         (2, "b.txt:0-32", "Ann was born in the town of Ash.", None),
@@ -96,7 +96,7 @@ def test_a_cited_note_is_cited_by_the_place_that_proves_it():
     assert cited.unknown == (4,)
     assert render("[3]", cited) == "[3 a.txt:0-12]"
     context = fill_context(CORPUS, found(2, 1, notes=[ASKED]), Budget(99, lambda text: 1))
-    (citation,) = cite("[3]", context, TWO).citations
+    (citation,) = cite("[3]", context, {one.id: one for one in TWO}).citations
     assert (citation.place, citation.text, citation.note) == ("b.txt:0-3", "Ann", "Who made it? Ann.")
 
 
@@ -106,7 +106,7 @@ def test_a_cited_note_is_cited_by_the_place_that_proves_it():
 def test_a_note_that_does_not_stand_there_is_refused(note):
     context = fill_context(CORPUS, found(2, 1, notes=[note]), Budget(99, lambda text: 1))
     with pytest.raises(InputError, match=r"\.txt: (note at|passage at)"):
-        cite("[3]", context, TWO)
+        cite("[3]", context, {one.id: one for one in TWO})
 
 
 def test_the_prompt_shows_a_note_apart_from_its_passage():

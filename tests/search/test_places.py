@@ -97,7 +97,7 @@ def test_a_citation_names_the_page_of_what_is_cited(answer, page):
     corpus = in_one_passage("deck.pdf", SLIDES, left_out={"comments": 2})
     question = "What is the storm code?"
     found = find_passages(question, corpus, rank_bm25)
-    (citation,) = cite(answer, found.context, corpus.documents, question).citations
+    (citation,) = cite(answer, found.context, corpus.by_id, question).citations
     assert citation.page == page and citation.left_out == {"comments": 2}
     assert found.given[0].page == 3
 
@@ -166,7 +166,7 @@ def test_a_context_holds_a_passage_once_and_knows_its_copies():
     found = find_passages("red lamp", corpus, partial(rank_distinct, rank_bm25))
     assert [one.document_id for one in found.given] == ["a.txt", "c.txt"]
     assert [str(place) for place in found.given[0].copies] == ["b.txt:1"]
-    (cited,) = cite("Red [1].", found.context, corpus.documents).citations
+    (cited,) = cite("Red [1].", found.context, corpus.by_id).citations
     assert [str(place) for place in cited.copies] == ["b.txt:1"]
 
 

@@ -3,6 +3,7 @@
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,15 +20,17 @@ from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.stores.sqlite.document_rows import list_documents, read_document, vector_bytes
 from qrag_jax.index.stores.sqlite.entries import Row, unpack_document, unpack_nodes, unpack_tree, unpack_vectors
 from qrag_jax.index.stores.sqlite.note_rows import index_notes, list_notes, read_notes_of
-from qrag_jax.search.corpus import NUM_LOOKED_AT, UNIT_SLACK, are_unknown, check_place
+from qrag_jax.search.corpus import NUM_LOOKED_AT, UNIT_SLACK, are_unknown, check_place, may_be_unknown
 from qrag_jax.search.postings import count_words
 from qrag_jax.types import Chunk, Document, Embed, InputError
 from qrag_jax.unit_rows import are_unit, unit_rows
 
+Load = Callable[[], Embed | None]
 FOLDER = "search"  # in the folder of an index
 DOCUMENTS, NOTES = ".documents", ".notes"  # the two kinds of files
 UNSAID = 2  # of a leaf of which no encoder has told whether it knows its words
 _MOST_BYTES = 80_000_000  # of the vectors of a part that is made in memory
+_TRIES = 5
 _MERGED = 4  # a file is merged with newer ones that have at least a quarter of its rows
 _MOST_GONE = 0.25  # share of rows of removed documents in a file that stays
 
@@ -69,7 +72,7 @@ class Placed:
         """The number of their rows."""
         return int(self.part.sizes[self.documents >= 0].sum())
 
-    def places(self, starts: Int[np.ndarray, " documents+1"], own: Int[np.ndarray, " _"]) -> Int[np.ndarray, " _"]:
+    def places(self, starts: Int[np.ndarray, " starts"], own: Int[np.ndarray, " _"]) -> Int[np.ndarray, " _"]:
         """The place of each row or text of the part among all of the list; -1 for documents that are not in it.
 
         Args:
@@ -108,14 +111,11 @@ def stored_parts(folder: Path, kind: str) -> list[StoredPart]:
     Raises:
         Damaged: a file was changed or cut off.
     """
-    paths = sorted((folder / FOLDER).glob(f"[!.]*{kind}"))
-    found = []
-    for path in paths:
-        try:
-            found.append(StoredPart(path))
-        except FileNotFoundError:  # a writer has merged it meanwhile; its documents are read from the catalogue
-            continue
-    return sorted(found, key=lambda part: -int(part.sizes.sum()))
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):  # a writer has merged a file meanwhile
+            found = [StoredPart(path) for path in (folder / FOLDER).glob(f"[!.]*{kind}")]
+            return sorted(found, key=lambda part: -int(part.sizes.sum()))
+    return []  # the catalogue has all that is in them
 
 
 def place(parts: Sequence[Part | StoredPart], listed: Listed) -> tuple[list[Placed], Int[np.ndarray, " _"]]:
@@ -137,13 +137,13 @@ def place(parts: Sequence[Part | StoredPart], listed: Listed) -> tuple[list[Plac
 
 
 def document_part(
-    connection: sqlite3.Connection, folder: Path, listed: Listed, some: Sequence[int], embed: Embed | None
+    connection: sqlite3.Connection, folder: Path, listed: Listed, some: Sequence[int], load: Load
 ) -> Part:
     """The part of some documents, read from the catalogue.
 
     Args:
         some: positions in the list.
-        embed: the encoder of the index, which tells unknown words; None leaves that open (2).
+        load: loads the encoder of the index, which tells unknown words; called if some may be.
 
     Raises:
         Damaged: a document was changed since it was written.
@@ -165,7 +165,9 @@ def document_part(
         num_leaves.append(len(one.leaves))
         num_nodes.append(len(one.nodes))
         num_cut.append(one.num_cut)
-    unknown = np.full(len(texts), UNSAID) if embed is None else are_unknown(embed, looked_at)
+    unknown = UNSAID * may_be_unknown(looked_at).astype(np.uint8)
+    if unknown.any() and (embed := load()) is not None:
+        unknown = are_unknown(embed, looked_at).astype(np.uint8)
     sizes = np.array(num_leaves, np.int64)
     return Part(
         listed.numbers[list(some)],
@@ -175,7 +177,7 @@ def document_part(
         count_words(texts),
         sizes,
         {"num_nodes": np.array(num_nodes, np.int32), "num_cut": np.array(num_cut, np.int32)},
-        {"leaves": np.concatenate(leaves).astype(np.int32), "unknown": unknown.astype(np.uint8)},
+        {"leaves": np.concatenate(leaves).astype(np.int32), "unknown": unknown},
     )
 
 
@@ -313,16 +315,14 @@ def missing_parts(
     return [make(group) for group in groups]
 
 
-def refresh(
-    connection: sqlite3.Connection, folder: Path, settings: IndexSettings, load: Callable[[], Embed]
-) -> tuple[str, ...]:
+def refresh(connection: sqlite3.Connection, folder: Path, settings: IndexSettings, load: Load) -> tuple[str, ...]:
     """Brings the search files up to date with the catalogue; the caller holds the lock of the folder.
 
     Vectors of removed documents are overwritten. Small files are merged, so that their number grows with the logarithm
     of the number of documents.
 
     Args:
-        load: loads the encoder of the index; called if a document is new.
+        load: as in `document_part`.
 
     Returns:
         Names of files that were damaged, and are made again.
@@ -335,7 +335,7 @@ def refresh(
     notes = listed_notes(connection, folder, documents)
 
     def of_documents(some: Sequence[int]) -> Part:
-        return document_part(connection, folder, documents, some, load())
+        return document_part(connection, folder, documents, some, load)
 
     def of_notes(some: Sequence[int]) -> Part:
         return note_part(connection, folder, notes, some, documents)
@@ -360,12 +360,29 @@ def _refresh(
     old = _to_merge(placed, sum(int(part.sizes.sum()) for part in made))
     parts = [*(one.part for one in old), *made]
     kept = [*(one.kept for one in old), *(np.arange(len(part.numbers)) for part in made)]
-    if sum(map(len, kept)):
-        write_part(folder / FOLDER / f"{secrets.token_hex(4)}{kind}", parts, kept, {"kind": kind})
+    try:
+        if sum(map(len, kept)):
+            write_part(folder / FOLDER / f"{secrets.token_hex(4)}{kind}", parts, kept, {"kind": kind})
+    except Damaged:
+        again = tuple(path.name for path in damaged_files(folder))
+        for name in again:
+            (folder / FOLDER / name).unlink()
+        return damaged + again + _refresh(connection, folder, kind, listed, make)
     for one in old:
         assert isinstance(one.part, StoredPart)
         one.part.path.unlink()
     return damaged
+
+
+def damaged_files(folder: Path) -> list[Path]:
+    """The search files of an index that differ from what was written."""
+    found = []
+    for path in sorted((folder / FOLDER).glob("[!.]*.*")):
+        try:
+            StoredPart(path).check()
+        except Damaged:
+            found.append(path)
+    return found
 
 
 def _whole_parts(folder: Path, kind: str) -> tuple[list[StoredPart], tuple[str, ...]]:

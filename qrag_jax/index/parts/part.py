@@ -53,7 +53,7 @@ class Part:
     per_row: Mapping[str, np.ndarray]
 
     @cached_property
-    def starts(self) -> Int[np.ndarray, " documents+1"]:
+    def starts(self) -> Int[np.ndarray, " starts"]:
         """The first row of each document, then the number of rows."""
         return starts_of(self.sizes)
 
@@ -108,14 +108,14 @@ class StoredPart:
         return WordArrays(*map(self._file.read, _WORDS))
 
     @cached_property
-    def starts(self) -> Int[np.ndarray, " documents+1"]:
+    def starts(self) -> Int[np.ndarray, " starts"]:
         """The first row of each document, then the number of rows."""
         return starts_of(self.sizes)
 
     def vectors_of(self, document: int) -> Float[np.ndarray, "rows dim"]:
         """The vectors of a document, compared with their digest."""
         self.check_vectors(np.array([document]))
-        return self.vectors[self.starts[document] : self.starts[document + 1]]
+        return self._rows(document)
 
     def check_vectors(self, documents: Int[np.ndarray, " _"]) -> None:
         """Compares the vectors of documents with their digests, once.
@@ -127,13 +127,15 @@ class StoredPart:
         if len(unchecked):
             digests = self._file.read("digests")
             for document in unchecked.tolist():
-                rows = self.vectors[self.starts[document] : self.starts[document + 1]]
-                if _digest(rows) != digests[document].tobytes():
+                if _digest(self._rows(document)) != digests[document].tobytes():
                     raise Damaged(
                         f"{self.path}: damaged (vectors of document {document} have changed since they were written); "
                         "remove this file, and the next `qrag index add` makes it again"
                     )
             self._checked[unchecked] = True
+
+    def _rows(self, document: int) -> Float[np.ndarray, "rows dim"]:
+        return self.vectors[self.starts[document] : self.starts[document + 1]]
 
     def word_part(self, places: Int[np.ndarray, " texts"]) -> WordPart:
         """The words, for a pool in which the texts have these places; postings are read when they are asked for."""
@@ -145,8 +147,15 @@ class StoredPart:
         return self._file.read("lengths")
 
     def check(self) -> None:
-        """Compares everything in the file with its hashes, except vectors of documents that are gone."""
+        """Compares everything in the file with its hashes; vectors may be those of a document that is gone, zeros.
+
+        Raises:
+            Damaged: something has changed.
+        """
         self._file.check()
+        kept = [document for document in range(len(self.sizes)) if self._rows(document).any()]
+        self._checked[:] = False
+        self.check_vectors(np.array(kept, np.int64))
 
     def erase(self, documents: Int[np.ndarray, " _"]) -> None:
         """Overwrites the vectors of documents with zeros."""
@@ -199,12 +208,12 @@ def _vectors(
             yield part.vectors[some[start : start + _COPIED_ROWS]]
 
 
-def starts_of(sizes: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n+1"]:
+def starts_of(sizes: Int[np.ndarray, " n"]) -> Int[np.ndarray, " starts"]:
     """The first of the rows of each, then the number of all rows."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
-def rows_of(starts: Int[np.ndarray, " n+1"], some: Int[np.ndarray, " _"]) -> Int[np.ndarray, " _"]:
+def rows_of(starts: Int[np.ndarray, " starts"], some: Int[np.ndarray, " _"]) -> Int[np.ndarray, " _"]:
     """The numbers of all rows of some documents, in their order."""
     sizes = starts[some + 1] - starts[some]
     return np.repeat(starts[some] - starts_of(sizes)[:-1], sizes) + np.arange(sizes.sum())

@@ -81,6 +81,13 @@ def reading_from(folder: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+def follow(folder: Path) -> sqlite3.Connection:
+    """A connection that sees the newest state at each query, also of a catalogue that is removed later."""
+    connection = _open_to_read(folder / CATALOGUE)
+    connection.execute("COMMIT")
+    return connection
+
+
 @contextmanager
 def writing_to(folder: Path) -> Iterator[sqlite3.Connection]:
     """A connection that writes; the caller holds the lock of the folder (`folder.one_writer`).
