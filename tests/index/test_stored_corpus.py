@@ -1,0 +1,189 @@
+"""An index that is searched on disk finds what the same index in memory finds, whatever was added, changed, removed."""
+
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.indices import FILM, LEE, NOTED, RAIN, HashEncoder, note, update, write_notes
+
+from qrag_jax.files.sqlite import Damaged
+from qrag_jax.index.build import load_noted_index
+from qrag_jax.index.folder import CATALOGUE
+from qrag_jax.index.info import index_info
+from qrag_jax.index.parts import make
+from qrag_jax.index.parts.make import Moved, damaged_files
+from qrag_jax.index.parts.part import StoredPart
+from qrag_jax.index.remove import remove_documents
+from qrag_jax.index.settings import read_settings
+from qrag_jax.index.stored_corpus import open_corpus, open_notes
+from qrag_jax.search.hybrid import rank_hybrid
+from qrag_jax.search.note_search import NoteSearch, rank_noted
+
+I = Path("i")  # noqa: E741
+QUESTIONS = ("Who directed Up Down?", "red wine rain", "Ann Lee", "nothing")
+TEXTS = [FILM, LEE, RAIN, "# Red Wine\nIt is made of grapes.\n", "Ann Lee likes Red Wine.\nRain falls on Ann Lee.\n"]
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write_notes("notes", up_down=FILM, ann_lee=LEE, weather=RAIN)
+
+
+def opened(choose=None):
+    corpus = open_corpus(I, read_settings(I), choose)
+    return corpus, open_notes(corpus)
+
+
+def check(corpus, noted, oracle):
+    """All that a search reads is equal to what is in memory."""
+    assert corpus.documents == oracle.corpus.documents and corpus.nodes == oracle.corpus.nodes
+    assert corpus.full_texts == oracle.corpus.full_texts and dict(corpus.by_id) == oracle.corpus.by_id
+    assert dict(corpus.by_chunk) == oracle.corpus.by_chunk and corpus.made_by == oracle.corpus.made_by
+    assert corpus.num_beyond_window == oracle.corpus.num_beyond_window
+    for name in ("leaves", "num_tokens", "vectors"):
+        assert np.array_equal(getattr(corpus, name), getattr(oracle.corpus, name)), name
+    assert np.array_equal(corpus.unit_vectors[:], oracle.corpus.unit_vectors)
+    assert noted.notes == oracle.notes and np.array_equal(noted.vectors[:], oracle.vectors)
+    for name in ("answering", "asking", "num_tokens", "keys", "groups"):
+        assert np.array_equal(getattr(noted, name), getattr(oracle, name)), name
+    embed = HashEncoder()
+    for question in QUESTIONS:
+        for mine, theirs in ((corpus.words, oracle.corpus.words), (noted.words, oracle.words)):
+            assert np.array_equal(mine.shares(question), theirs.shares(question))
+        for top_k in (1, 3, None):
+            both = [rank_hybrid(question, one, embed, top_k) for one in (corpus, oracle.corpus)]
+            both += [rank_noted(question, one, embed, NoteSearch(words_weight=0.5), top_k) for one in (noted, oracle)]
+            for mine, theirs in (both[:2], both[2:]):
+                assert np.array_equal(mine.ids, theirs.ids) and np.array_equal(mine.scores, theirs.scores)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_any_changes_it_is_as_in_memory(notes, seed, monkeypatch):
+    monkeypatch.setattr(make, "_MOST_BYTES", 200)  # many parts
+    rng = random.Random(seed)
+    for _ in range(5):
+        name = f"n{rng.randrange(5)}"
+        there = Path(notes, f"{name}.md").exists()
+        if there and rng.random() < 0.4:
+            write_notes(notes, **{name: None})
+        else:
+            write_notes(notes, **{name: rng.choice(TEXTS)})
+        note("i", notes)
+        check(*opened(), load_noted_index("i"))
+    assert damaged_files(I) == [] and index_info("i", verify=True).is_whole
+    chosen = {"notes/up_down.md", "notes/ann_lee.md"}
+    few = load_noted_index("i", lambda names: [name for name in names if name in chosen])
+    check(*opened(lambda names: [name for name in names if name in chosen]), few)
+    whole = opened()[1].only(chosen)
+    check(whole.corpus, whole, few)
+
+
+def test_without_files_it_is_read_from_the_catalogue(notes):
+    note("i", notes)
+    shutil.rmtree("i/search")
+    check(*opened(), load_noted_index("i"))
+    write_notes(notes, more=TEXTS[3])
+    note("i", notes)
+    assert len(list(Path("i/search").iterdir())) == 2  # of documents and of notes, with all of them
+    check(*opened(), load_noted_index("i"))
+
+
+def test_files_of_another_index_are_not_used(notes):
+    note("i", notes)
+    shutil.copytree("i/search", "kept")
+    write_notes(notes, up_down=TEXTS[3])
+    note("i", notes)
+    shutil.rmtree("i/search")
+    shutil.copytree("kept", "i/search")
+    check(*opened(), load_noted_index("i"))
+
+
+def test_small_files_are_merged_and_large_ones_are_left(notes):
+    write_notes(notes, long="\n".join(f"Line {number}." for number in range(40)) + "\n")
+    update("i", notes)
+    (first,) = Path("i/search").iterdir()
+    for number in range(4):
+        write_notes(notes, **{f"n{number}": "One more.\n"})
+        update("i", notes)
+    names = {path.name for path in Path("i/search").iterdir()}
+    assert first.name in names and len(names) == 2
+    write_notes(notes, long=None)
+    update("i", notes)
+    assert not first.exists()  # most of its rows were gone
+    check(*opened(), load_noted_index("i"))
+
+
+def test_vectors_of_a_removed_document_are_overwritten(notes):
+    write_notes(notes, long="\n".join(f"Line {number}." for number in range(40)) + "\n")
+    update("i", notes)
+    corpus, _ = opened()
+    gone = corpus.unit_vectors[np.flatnonzero(corpus.numbers_of(corpus.leaves) == 0)]
+    content = Path(corpus.parts.placed[0].part.path).read_bytes()
+    assert len(gone) and gone.tobytes() in content
+    remove_documents(I, ["notes/ann_lee.md"])
+    (path,) = Path("i/search").iterdir()
+    assert gone.tobytes() not in path.read_bytes() and damaged_files(I) == []
+    check(*opened(), load_noted_index("i"))
+
+
+@pytest.mark.parametrize("kind", [".documents", ".notes"])
+def test_a_changed_vector_is_found_before_it_is_compared(notes, kind):
+    note("i", notes)
+    (path,) = Path("i/search").glob(f"*{kind}")
+    content = bytearray(path.read_bytes())
+    content[StoredPart(path)._file.offset("vectors") + 5] ^= 1
+    path.write_bytes(content)
+    corpus, noted = opened()
+    with pytest.raises(Damaged, match=f"i/search/.*{kind}: damaged .vectors of document .*; remove this file"):
+        rank_noted(QUESTIONS[0], noted, HashEncoder(), top_k=1)
+    assert index_info("i", verify=True).damaged_files == (f"search/{path.name}",)
+    path.unlink()
+    check(*opened(), load_noted_index("i"))
+
+
+def test_a_file_that_was_cut_off_is_named_and_made_again(notes):
+    note("i", notes)
+    for path in Path("i/search").iterdir():
+        path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(Damaged, match="remove this file, and the next `qrag index add` makes it again"):
+        opened()
+    note("i", notes)
+    check(*opened(), load_noted_index("i"))
+
+
+def test_a_document_that_has_changed_meanwhile_is_said_and_one_that_was_read_stays(notes):
+    note("i", notes)
+    corpus, noted = opened()
+    first = corpus.documents[0]
+    write_notes(notes, ann_lee="Other words.\n", weather=None)
+    note("i", notes)
+    assert corpus.documents[0] is first
+    with pytest.raises(Moved, match="document notes/weather.md has changed since the search began"):
+        _ = corpus.documents[2]
+    with pytest.raises(Moved):
+        _ = list(noted.notes)
+
+
+def test_a_row_that_was_changed_is_refused_when_it_is_read(notes):
+    note("i", notes)
+    with closing(sqlite3.connect(I / CATALOGUE)) as connection, connection:
+        connection.execute("UPDATE documents SET text = x'41' WHERE id = ?", (b"notes/weather.md",))
+    corpus, _ = opened()
+    assert corpus.documents[0].id == "notes/ann_lee.md"
+    with pytest.raises(Damaged, match="document notes/weather.md: changed since it was written"):
+        _ = corpus.documents[2]
+
+
+def test_sequences_are_read_like_tuples(notes):
+    update("i", notes, settings=NOTED)
+    corpus, _ = opened()
+    nodes = tuple(corpus.nodes)
+    assert corpus.nodes[-1] == nodes[-1] and corpus.nodes[1:3] == nodes[1:3] and len(corpus.nodes) == len(nodes)
+    with pytest.raises(IndexError):
+        _ = corpus.nodes[len(nodes)]
+    assert corpus.trees == () and not corpus.trees
