@@ -269,6 +269,9 @@ else:
         return Literal[_OPEN[name]()]
 
 
+# What a search of an index compares first.
+VectorsName = Literal["float32", "float16", "int8"]
+
 # Cutting.
 SplitterName = Literal["sentencex", "nltk", "spacy"]
 SPLITTERS: tuple[SplitterName, ...] = get_args(SplitterName)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from qrag_jax.cli import llm_flags
 from qrag_jax.cli.errors import as_flag
@@ -12,7 +12,7 @@ from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.errors import worded
-from qrag_jax.names import CHUNKERS, INDEX_NOTES, PARENTS, STORES
+from qrag_jax.names import CHUNKERS, INDEX_NOTES, PARENTS, STORES, VectorsName
 from qrag_jax.types import EncoderOptions, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _OF_ACTIONS = {
     "verify": ("info",),
     "store": ("build", "add"),
     "late": ("build", "add"),
+    "vectors": ("build", "add"),
     "notes": ("build", "add"),
     "estimate": ("build", "add"),
     **dict.fromkeys(("retriever", "model", *_OF_READING, *_OF_CUTTING), ("build", "add")),
@@ -106,6 +107,8 @@ paths [PATHS ...]     files or folders
                       mentions for a new one, or none with a run or levels)
 . --store             build, add: what searches the vectors (default: as in the index; memory for a new one)
 --late                new index: store token vectors for `qrag find --late`
+. --vectors             build, add: what a search compares first: float32, or float16 or int8, which read a half or a
+                      quarter and compare the best exactly (default: as in the index; float32 for a new one)
 --workers I           processes that read and embed (default: none)
 . --num_shards N      build: number of shards
 . --shard I           build: the shard to build, from 0
@@ -375,6 +378,7 @@ VERB = Verb(
         "parents": [way for way in PARENTS if way != "summary"],
         "notes": INDEX_NOTES,
         "store": STORES,
+        "vectors": get_args(VectorsName),
     },
     renamed={"--html": "--html_part"},
     usage=f"{{{','.join(_ACTIONS)}}} INDEX [PATHS...] [flags]",

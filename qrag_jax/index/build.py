@@ -36,7 +36,7 @@ from qrag_jax.index.settings import (
     read_settings,
 )
 from qrag_jax.index.update import Changes, Plan, update_index
-from qrag_jax.names import CHUNKERS, RETRIEVERS, NoteReaderName, ParentsName, RetrieverName, StoreName
+from qrag_jax.names import CHUNKERS, RETRIEVERS, NoteReaderName, ParentsName, RetrieverName, StoreName, VectorsName
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.search.levels.level_search import LevelIndex
@@ -63,6 +63,7 @@ def index_settings(
     store: StoreName = "memory",
     reads: EncoderOptions = AS_MADE,
     late: bool = False,
+    vectors: VectorsName = "float32",
 ) -> IndexSettings:
     """The settings of a new index.
 
@@ -82,6 +83,7 @@ def index_settings(
         reads: prompts and size of the vectors; not of a run.
         late: store the vectors of all tokens too (about 77 kB for a chunk of 200 tokens), so that searches with `late`
             need not compute them; not with a run.
+        vectors: as in `IndexSettings`; not with a run or levels, whose searches compare float32.
 
     Raises:
         UsageError: two options do not go together, or the tagger or compressor does not exist.
@@ -101,6 +103,9 @@ def index_settings(
     setting = NotesSetting(notes) if isinstance(notes, str) else notes
     if run is not None and late:
         raise UsageError((Arg("late"), ": a run compares no token vectors; leave one of the two out"), field="late")
+    if vectors != "float32" and (run is not None or has_levels):
+        reason = (Arg("vectors", vectors), ": does not work with a run or levels; leave it out")
+        raise UsageError(reason, field="vectors")
     if run is not None:
         return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting, store=store)
     return IndexSettings(
@@ -113,6 +118,7 @@ def index_settings(
         store=store,
         reads=reads,
         late=late,
+        vectors=vectors,
     )
 
 

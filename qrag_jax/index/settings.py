@@ -13,12 +13,12 @@ from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.files.manifest import json_text
 from qrag_jax.files.whole_file import read_json, write_whole
 from qrag_jax.index.folder import ABOUT, index_folder, is_filled, is_index
-from qrag_jax.names import CHUNKERS, NoteReaderName, ParentsName, StoreName
+from qrag_jax.names import CHUNKERS, NoteReaderName, ParentsName, StoreName, VectorsName
 from qrag_jax.types import Arg, EncoderOptions, InputError, UsageError
 
-FORMAT = 5
-# 2 added notes, 3 taggers and levels, 4 stores, 5 prompts and sizes; an older index has the default of each.
-FORMATS = (1, 2, 3, 4, 5)
+FORMAT = 6
+# 2 added notes, 3 taggers and levels, 4 stores, 5 prompts and sizes, 6 codes; an older index has the default of each.
+FORMATS = (1, 2, 3, 4, 5, 6)
 _LATE = "late"  # its vectors also depend on the text around a chunk
 
 
@@ -97,6 +97,7 @@ class IndexSettings:
         store: one of `names.STORES`; it finds the nearest vectors.
         reads: how the encoder reads; not that of a run.
         late: the vectors of the tokens of all chunks are stored too, for late interaction.
+        vectors: what a search compares first; float16 and int8 read less, and compare the best exactly.
 
     Raises:
         UsageError: the strategy has no tagger or no parents.
@@ -113,6 +114,7 @@ class IndexSettings:
     store: StoreName = "memory"
     reads: EncoderOptions = EncoderOptions()
     late: bool = False
+    vectors: VectorsName = "float32"
 
     def __post_init__(self) -> None:
         if self.tagger is not None and (self.chunking is None or points_of(self.chunking) != "tagger"):
@@ -204,7 +206,7 @@ def with_sha256(settings: Any) -> dict[str, Any]:
 
 
 def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
-    """The settings of an existing index with the notes and store that are asked for, because both can change."""
+    """The settings of an existing index with the notes, store and codes that are asked for, because they can change."""
     if not is_index(folder):
         return None
     known = read_settings(folder)
@@ -224,7 +226,7 @@ def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
     for one, other, what in ((known.tagger, asked.tagger, "tagger"), (known.parents, asked.parents, "compressor")):
         if one is not None and other is not None:
             check_made_by(one, other.fingerprint, what, other.run)
-    return replace(known, notes=asked.notes, store=asked.store)
+    return replace(known, notes=asked.notes, store=asked.store, vectors=asked.vectors)
 
 
 def check_made_by(setting: TaggerSetting | ParentsSetting, fingerprint: str, what: str, run: str) -> None:

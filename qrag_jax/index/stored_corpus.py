@@ -49,7 +49,7 @@ from qrag_jax.search.corpus import NUM_LOOKED_AT, Corpus, MadeBy, are_unknown
 from qrag_jax.search.note_search import NotedCorpus
 from qrag_jax.search.note_texts import check_note
 from qrag_jax.search.postings import StoredWords, WordPart
-from qrag_jax.search.rows import RowPart, Rows
+from qrag_jax.search.rows import Rows
 from qrag_jax.types import Chunk, Cost, Document, Embed, InputError, Note
 from qrag_jax.unit_rows import unit_rows
 
@@ -143,10 +143,8 @@ class _Arranged:
 
     def vectors(self, dim: int) -> Rows:
         """The vectors of all rows."""
-        parts = [
-            RowPart(one.part.vectors, places, partial(one.part.check_vectors, one.kept))
-            for one, places in zip(self.placed, self.places, strict=True)
-        ]
+        pairs = zip(self.placed, self.places, strict=True)
+        parts = [one.part.row_part(places, one.kept) for one, places in pairs]
         return Rows(parts, int(self.starts[-1]), dim)
 
     def words(self, starts: Int[np.ndarray, " _"]) -> tuple[list[WordPart], Int[np.ndarray, " _"]]:

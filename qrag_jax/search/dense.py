@@ -66,7 +66,7 @@ def _nearest(
     vectors: Float[np.ndarray, "n dim"] | Rows,
     k: int,
 ) -> Ranking:
-    near = may_be_best(rough, k, rough_error(vectors.shape[1]))
+    near = may_be_best(rough, k, rough_error_of(vectors))
     best, scores = _best(cosine_scores(question[None], vectors[near])[0], k)
     return near[best], scores
 
@@ -74,10 +74,15 @@ def _nearest(
 def rough_cosines(
     questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"] | Rows
 ) -> Float[np.ndarray, "q n"]:
-    """The scores of `search_vectors` in float32, each off by at most `rough_error`."""
+    """The scores of `search_vectors` in float32, each off by at most `rough_error_of`."""
     if isinstance(vectors, Rows):
         return vectors.products(questions)
     return questions.astype(np.float32) @ vectors.astype(np.float32, copy=False).T
+
+
+def rough_error_of(vectors: Float[np.ndarray, "n dim"] | Rows) -> float:
+    """The error of `rough_cosines`: that of float32, and of codes if there are any."""
+    return rough_error(vectors.shape[1]) + (vectors.error if isinstance(vectors, Rows) else 0.0)
 
 
 def rough_error(dim: int) -> float:

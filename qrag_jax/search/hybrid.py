@@ -11,7 +11,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, are_unknown, embed_question
-from qrag_jax.search.dense import cosine_scores, may_be_best, rough_cosines, rough_error, rounded, top_in_order
+from qrag_jax.search.dense import cosine_scores, may_be_best, rough_cosines, rough_error_of, rounded, top_in_order
 from qrag_jax.types import Embed, Note, UsageError
 
 _RANK_CONSTANT = 60.0
@@ -139,7 +139,7 @@ def rank_hybrid(
             lambda leaves: cosine_scores(asked[None], vectors[leaves])[0],
             top_k,
             weight,
-            rough_error(len(asked)),
+            rough_error_of(vectors),
         )
         return Ranked(corpus.leaves[best], found)
     near = rank_dense(question, corpus, embed)

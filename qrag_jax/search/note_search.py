@@ -30,7 +30,7 @@ from qrag_jax.chunking.text.tables import searched_text
 from qrag_jax.names import NOTE_MODES, NoteMode, RetrieverName
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_question, embed_texts
-from qrag_jax.search.dense import cosine_scores, rough_cosines, rough_error, top_in_order
+from qrag_jax.search.dense import cosine_scores, rough_cosines, rough_error_of, top_in_order
 from qrag_jax.search.hybrid import (
     WORDS_WEIGHT,
     Ranked,
@@ -352,7 +352,7 @@ def _first_best_of(
         exact,
         top_k,
         weight,
-        rough_error(len(asked)),
+        max(rough_error_of(vectors), rough_error_of(noted.vectors)),
         then=lambda leaves: _cosines(vectors[leaves], asked),
     )
     return NotedRanked(corpus.leaves[best], found, question, noted, moving[-1], bool(weight))

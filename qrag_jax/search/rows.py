@@ -1,11 +1,58 @@
-"""Unit vectors that are kept in several arrays, such as those of mapped files, and are read like one array."""
+"""Unit vectors that are kept in several arrays, such as those of mapped files, and are read like one array.
+
+An array may have codes beside its vectors, of one byte (int8) or two (float16) a number. Products with codes are off by
+at most the length of what coding lost, so the few vectors that may be among the nearest are then compared exactly:
+
+    v = scale * code + r,   |q . v - scale * (q . code)| = |q . r| <= |r|     for |q| = 1
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
+
+_CODED_ROWS = 1024  # turned into float32 at a time: 1.5 MB, which stay in a cache of the processor
+CodeKind = Literal["float16", "int8"]
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """Vectors in fewer bytes.
+
+    Attributes:
+        codes: int8 or float16 [n, dim].
+        scales: float32 [n].
+        error: the largest length of what coding lost of a vector.
+    """
+
+    codes: np.ndarray
+    scales: Float[np.ndarray, " n"]
+    error: float
+
+    def products(self, questions: Float[np.ndarray, "q dim"]) -> Float[np.ndarray, "q n"]:
+        """Dot products with all vectors, each off by at most `error` for questions of length 1."""
+        found = np.empty((len(questions), len(self.codes)), np.float32)
+        wide = np.empty((_CODED_ROWS, self.codes.shape[1]), np.float32)
+        for start in range(0, len(self.codes), _CODED_ROWS):
+            some = self.codes[start : start + _CODED_ROWS]
+            np.copyto(wide[: len(some)], some)
+            found[:, start : start + len(some)] = questions @ wide[: len(some)].T
+        return found * self.scales
+
+
+def code(vectors: Float[np.ndarray, "n dim"], kind: CodeKind) -> Codes:
+    """The codes of vectors of length 1 or 0."""
+    if kind == "float16":
+        codes, scales = vectors.astype(np.float16), np.ones(len(vectors), np.float32)
+    else:
+        most = np.abs(vectors).max(axis=1)
+        scales = np.where(most > 0, most / 127, 1).astype(np.float32)
+        codes = np.rint(vectors / scales[:, None]).astype(np.int8)
+    lost = vectors - scales[:, None] * codes.astype(np.float32)
+    return Codes(codes, scales, float(np.linalg.norm(lost, axis=1).max(initial=0.0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,52 +62,59 @@ class RowPart:
     Attributes:
         vectors: float32 [n, dim].
         places: of each its number among all rows; -1 if it is not one of them.
-        check: compares all vectors with what was written; called before their first use.
+        check: compares rows with what was written, before their first use; None is all.
+        codes: of the vectors, for a first comparison.
+        check_codes: as `check`, for all codes.
     """
 
     vectors: Float[np.ndarray, "n dim"]
     places: Int[np.ndarray, " n"]
-    check: Callable[[], None]
+    check: Callable[[Int[np.ndarray, " _"] | None], None] = lambda rows: None
+    codes: Codes | None = None
+    check_codes: Callable[[], None] = lambda: None
+
+    def products(self, questions: Float[np.ndarray, "q dim"]) -> Float[np.ndarray, "q n"]:
+        """Dot products with all rows in float32, without a copy of the rows."""
+        if self.codes is not None:
+            self.check_codes()
+            return self.codes.products(questions)
+        self.check(None)
+        return questions @ self.vectors.T
 
 
 class Rows:
-    """float32 [rows, dim], as an array that can be indexed by a slice or by an array of numbers."""
+    """float32 [rows, dim], as an array that can be indexed by a slice or by an array of numbers.
+
+    Attributes:
+        shape: (rows, dim).
+        error: most that a product of `products` is off because of codes.
+    """
 
     def __init__(self, parts: Sequence[RowPart], num_rows: int, dim: int) -> None:
         self._parts, self.shape = parts, (num_rows, dim)
-        self._are_checked = False
+        self.error = max((part.codes.error for part in parts if part.codes is not None), default=0.0)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, some: slice | Int[np.ndarray, " _"]) -> Float[np.ndarray, "_ dim"]:
-        self._check()
         numbers = np.arange(*some.indices(len(self))) if isinstance(some, slice) else np.asarray(some)
         found = np.empty((len(numbers), self.shape[1]), np.float32)
         owners, rows = self._homes[0][numbers], self._homes[1][numbers]
         for owner, part in enumerate(self._parts):
             here = owners == owner
+            part.check(rows[here])
             found[here] = part.vectors[rows[here]]
         return found
 
     def products(self, questions: Float[np.ndarray, "q dim"]) -> Float[np.ndarray, "q rows"]:
-        """Dot products with all rows in float32, without a copy of the rows."""
-        self._check()
+        """Dot products with all rows in float32."""
         found = np.zeros((len(questions), len(self)), np.float32)
         for part in self._parts:
-            products = questions.astype(np.float32) @ part.vectors.T
+            products = part.products(questions.astype(np.float32))
             there = part.places >= 0
-            if there.all():
-                found[:, part.places] = products
-            else:
-                found[:, part.places[there]] = products[:, there]
+            found[:, part.places[there]] = products if there.all() else products[:, there]
         return found
-
-    def _check(self) -> None:
-        if not self._are_checked:
-            for part in self._parts:
-                part.check()
-            self._are_checked = True
 
     @cached_property
     def _homes(self) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:

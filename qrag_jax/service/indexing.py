@@ -18,7 +18,7 @@ from qrag_jax.index.remove import outside, remove_documents
 from qrag_jax.index.settings import IndexSettings, NotesSetting, read_settings
 from qrag_jax.index.shards import build_shard
 from qrag_jax.index.update import Changes, Plan, update_index
-from qrag_jax.names import NoteReaderName, ParentsName, StoreName
+from qrag_jax.names import NoteReaderName, ParentsName, StoreName, VectorsName
 from qrag_jax.service.cutting import LEVELS, TREE, CutOptions, chunking_of
 from qrag_jax.types import Chunk, Document, EncoderOptions, NoteReader, ReadNotes, UsageError, Watch
 
@@ -54,6 +54,7 @@ class UpdateRequest:
         notes: how notes are written.
         store: searches the vectors; None: as in the index, or `memory` for a new one.
         late: store the vectors of tokens too; False: as in the index.
+        vectors: what a search compares first; None: as in the index, or float32 for a new one.
         encoding, strict, num_workers: as in `Plan`.
         shard, num_shards: the shard to build, and the number of shards; None builds the whole index.
     """
@@ -68,6 +69,7 @@ class UpdateRequest:
     notes: NotesRequest = NotesRequest()
     store: StoreName | None = None
     late: bool = False
+    vectors: VectorsName | None = None
     encoding: str | None = None
     strict: bool = False
     num_workers: int = 0
@@ -167,8 +169,9 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
     notes = _setting(request.notes, request.folder, None if there is None else there.notes)
     store = request.store or (there.store if there is not None else "memory")
     late = request.late or (there is not None and there.late)
+    vectors = request.vectors or (there.vectors if there is not None else "float32")
     if not given and there is not None:
-        return replace(there, notes=notes or there.notes, store=store, late=late)
+        return replace(there, notes=notes or there.notes, store=store, late=late, vectors=vectors)
     if request.retriever is not None and len(given) > 1:
         reason = ("does not work with ", Arg("retriever"), ": a run reads sentences, with its own encoder")
         raise UsageError(reason, field=given[1])
@@ -185,6 +188,7 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
         store=store,
         reads=request.reads,
         late=late,
+        vectors=vectors,
     )
 
 

@@ -4,11 +4,12 @@ import random
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.indices import FILM, LEE, NOTED, RAIN, HashEncoder, note, update, write_notes
+from support.indices import FILM, LEE, NOTED, RAIN, HashEncoder, load_maker, note, update, write_notes
 
 from qrag_jax.files.sqlite import Damaged
 from qrag_jax.index.build import load_noted_index
@@ -116,6 +117,28 @@ def test_small_files_are_merged_and_large_ones_are_left(notes):
     update("i", notes)
     assert not first.exists()  # most of its rows were gone
     check(*opened(), load_noted_index("i"))
+
+
+@pytest.mark.parametrize("kind", ["int8", "float16"])
+def test_codes_are_compared_first_and_the_best_exactly(notes, kind):
+    write_notes(notes, long="\n".join(f"Line {number}." for number in range(40)) + "\n")
+    note("i", notes)
+    note("i", notes, settings=replace(NOTED, vectors=kind))
+    assert read_settings(I).vectors == kind
+    corpus, noted = opened()
+    assert corpus.unit_vectors.error > 0
+    check(corpus, noted, load_noted_index("i"))
+    remove_documents(I, ["notes/weather.md"], make=load_maker)
+    check(*opened(), load_noted_index("i"))
+    path = corpus.parts.placed[0].part.path
+    content = bytearray(path.read_bytes())
+    content[StoredPart(path)._file.offset("codes") + 5] ^= 1
+    path.write_bytes(content)
+    assert damaged_files(I) == [path]
+    with pytest.raises(Damaged, match="codes of document .* have changed"):
+        rank_noted(QUESTIONS[0], opened()[1], HashEncoder(), top_k=1)
+    note("i", notes)
+    assert read_settings(I).vectors == "float32" and damaged_files(I) == []
 
 
 def test_vectors_of_a_removed_document_are_overwritten(notes):

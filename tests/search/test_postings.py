@@ -55,9 +55,7 @@ def test_parts_in_any_order_score_as_one(first, second, random):
 @examples(60)
 @given(TEXTS, TEXTS, st.data())
 def test_joined_arrays_are_those_of_the_kept_texts(first, second, data):
-    kept = [
-        np.array(sorted(data.draw(st.sets(st.integers(0, len(texts) - 1)))), np.int64) for texts in (first, second)
-    ]
+    kept = [np.array(sorted(data.draw(st.sets(st.integers(0, len(texts) - 1)))), np.int64) for texts in (first, second)]
     joined = join_words([count_words(first), count_words(second)], kept)
     texts = [texts[number] for texts, some in zip((first, second), kept, strict=True) for number in some.tolist()]
     expected = count_words(texts)

@@ -22,6 +22,7 @@ from qrag_jax.index.stores.sqlite.entries import Row, unpack_document, unpack_no
 from qrag_jax.index.stores.sqlite.note_rows import index_notes, list_notes, read_notes_of
 from qrag_jax.search.corpus import NUM_LOOKED_AT, UNIT_SLACK, are_unknown, check_place, may_be_unknown
 from qrag_jax.search.postings import count_words
+from qrag_jax.search.rows import CodeKind
 from qrag_jax.types import Chunk, Document, Embed, InputError
 from qrag_jax.unit_rows import are_unit, unit_rows
 
@@ -340,7 +341,8 @@ def refresh(connection: sqlite3.Connection, folder: Path, settings: IndexSetting
     def of_notes(some: Sequence[int]) -> Part:
         return note_part(connection, folder, notes, some, documents)
 
-    damaged = _refresh(connection, folder, DOCUMENTS, documents, of_documents)
+    code_kind = None if settings.vectors == "float32" else settings.vectors
+    damaged = _refresh(connection, folder, DOCUMENTS, documents, of_documents, code_kind)
     return damaged + _refresh(connection, folder, NOTES, notes, of_notes)
 
 
@@ -350,24 +352,29 @@ def uses_parts(settings: IndexSettings) -> bool:
 
 
 def _refresh(
-    connection: sqlite3.Connection, folder: Path, kind: str, listed: Listed, make: Callable[[Sequence[int]], Part]
+    connection: sqlite3.Connection,
+    folder: Path,
+    kind: str,
+    listed: Listed,
+    make: Callable[[Sequence[int]], Part],
+    code_kind: CodeKind | None = None,
 ) -> tuple[str, ...]:
     stored, damaged = _whole_parts(folder, kind)
     placed, missing = place(stored, listed)
     for one, part in zip(placed, stored, strict=True):
         part.erase(np.flatnonzero(one.documents < 0))
     made = missing_parts(connection, listed, missing.tolist(), make)
-    old = _to_merge(placed, sum(int(part.sizes.sum()) for part in made))
+    old = _to_merge(placed, sum(int(part.sizes.sum()) for part in made), code_kind)
     parts = [*(one.part for one in old), *made]
     kept = [*(one.kept for one in old), *(np.arange(len(part.numbers)) for part in made)]
     try:
         if sum(map(len, kept)):
-            write_part(folder / FOLDER / f"{secrets.token_hex(4)}{kind}", parts, kept, {"kind": kind})
+            write_part(folder / FOLDER / f"{secrets.token_hex(4)}{kind}", parts, kept, code_kind)
     except Damaged:
         again = tuple(path.name for path in damaged_files(folder))
         for name in again:
             (folder / FOLDER / name).unlink()
-        return damaged + again + _refresh(connection, folder, kind, listed, make)
+        return damaged + again + _refresh(connection, folder, kind, listed, make, code_kind)
     for one in old:
         assert isinstance(one.part, StoredPart)
         one.part.path.unlink()
@@ -397,12 +404,14 @@ def _whole_parts(folder: Path, kind: str) -> tuple[list[StoredPart], tuple[str, 
     return found, tuple(damaged)
 
 
-def _to_merge(placed: Sequence[Placed], num_new: int) -> list[Placed]:
-    """The files that are written again: those with many removed documents, and small ones beside what is new."""
+def _to_merge(placed: Sequence[Placed], num_new: int, code_kind: CodeKind | None) -> list[Placed]:
+    """The files to write again: with other codes, with many removed documents, or small ones beside what is new."""
     found, total = [], num_new
     for one in sorted(placed, key=lambda one: one.num_kept):
         kept, size = one.num_kept, int(one.part.sizes.sum())
-        if (total and kept <= _MERGED * total) or size - kept > _MOST_GONE * size or not kept:
+        assert isinstance(one.part, StoredPart)
+        is_small, is_old = total and kept <= _MERGED * total, one.part.code_kind != code_kind
+        if is_small or is_old or size - kept > _MOST_GONE * size or not kept:
             found.append(one)
             total += kept
     return found

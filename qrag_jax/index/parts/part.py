@@ -3,6 +3,7 @@
     numbers, keys      of each document its row number, and a hash of what its rows here were made from
     sizes              of each document the number of its rows here
     vectors, digests   unit vectors [rows, dim], and the sha256 of those of each document
+    codes, ...         the same in one or two bytes a number, if wanted; scales, code_digests (`search/rows.py`)
     words, ...         the arrays of `WordArrays`, over the texts of the documents
     more arrays        with one value for each document or row, as a kind of file needs them
 
@@ -12,11 +13,12 @@ with zeros. Their digest is not looked at again, so a writer may be killed in th
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -24,10 +26,11 @@ from jaxtyping import Float, Int
 from qrag_jax.files.array_file import ArrayFile, write_arrays
 from qrag_jax.files.sqlite import Damaged
 from qrag_jax.search.postings import WordArrays, WordPart, join_words
+from qrag_jax.search.rows import CodeKind, Codes, RowPart, code
 
 _WORDS = tuple(field.name for field in fields(WordArrays))
 _OF_DOCUMENTS = ("numbers", "keys", "sizes", "num_texts")
-_COPIED_ROWS = 10_000  # vectors written at a time
+_DIGESTS = {"vectors": "digests", "codes": "code_digests"}
 _FORMAT = 1
 
 
@@ -64,6 +67,10 @@ class Part:
     def check_vectors(self, documents: Int[np.ndarray, " _"]) -> None:
         """Vectors in memory need no check."""
 
+    def row_part(self, places: Int[np.ndarray, " rows"], documents: Int[np.ndarray, " _"]) -> RowPart:
+        """The vectors, for a pool in which the rows have these places."""
+        return RowPart(self.vectors, places)
+
     def word_part(self, places: Int[np.ndarray, " texts"]) -> WordPart:
         """The words, for a pool in which the texts have these places."""
 
@@ -95,12 +102,7 @@ class StoredPart:
             {name: self._file.read(name) for name in self._file.about[group]} for group in ("per_document", "per_row")
         )
         self.vectors = self._file.unchecked("vectors")
-        self._checked = np.zeros(len(self.numbers), bool)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What the writer said about the file."""
-        return self._file.about
+        self._checked = {name: np.zeros(len(self.numbers), bool) for name in ("vectors", "codes")}
 
     @cached_property
     def words(self) -> WordArrays:
@@ -113,38 +115,60 @@ class StoredPart:
         return starts_of(self.sizes)
 
     def vectors_of(self, document: int) -> Float[np.ndarray, "rows dim"]:
-        """The vectors of a document, compared with their digest."""
-        self.check_vectors(np.array([document]))
-        return self._rows(document)
+        """The vectors of a document, not compared with their digest."""
+        return self._rows("vectors", document)
 
     def check_vectors(self, documents: Int[np.ndarray, " _"]) -> None:
-        """Compares the vectors of documents with their digests, once.
+        """Compares the vectors of documents with their digests, once; raises as `check`."""
+        self._check("vectors", documents)
+
+    @property
+    def code_kind(self) -> CodeKind | None:
+        """How vectors are coded for a first comparison; None if they are not."""
+        return self._file.about["codes"]
+
+    def row_part(self, places: Int[np.ndarray, " rows"], documents: Int[np.ndarray, " _"]) -> RowPart:
+        """The vectors, for a pool in which the rows have these places; what is read is compared with its digests first.
+
+        Args:
+            documents: those of the file that are in the pool.
+        """
+
+        def check(rows: Int[np.ndarray, " _"] | None) -> None:
+            some = documents if rows is None else np.searchsorted(self.starts, np.unique(rows), side="right") - 1
+            self._check("vectors", some)
+
+        if self.code_kind is None:
+            return RowPart(self.vectors, places, check)
+        codes = Codes(self._file.unchecked("codes"), self._file.read("scales"), self._file.about["code_error"])
+        return RowPart(self.vectors, places, check, codes, lambda: self._check("codes", documents))
+
+    def _check(self, name: str, documents: Int[np.ndarray, " _"]) -> None:
+        """Compares vectors or codes of documents with their digests, once.
 
         Raises:
             Damaged: they were changed.
         """
-        unchecked = documents[~self._checked[documents]]
-        if len(unchecked):
-            digests = self._file.read("digests")
-            for document in unchecked.tolist():
-                if _digest(self._rows(document)) != digests[document].tobytes():
+        unchecked = np.unique(documents[~self._checked[name][documents]])
+        if not len(unchecked):
+            return
+        digests = self._file.read(_DIGESTS[name])[unchecked]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing needs no turn of the interpreter
+            found = pool.map(lambda document: _digest(self._rows(name, document)), unchecked.tolist(), chunksize=64)
+            for document, digest, expected in zip(unchecked.tolist(), found, digests, strict=True):
+                if digest != expected.tobytes():
                     raise Damaged(
-                        f"{self.path}: damaged (vectors of document {document} have changed since they were written); "
+                        f"{self.path}: damaged ({name} of document {document} have changed since they were written); "
                         "remove this file, and the next `qrag index add` makes it again"
                     )
-            self._checked[unchecked] = True
+        self._checked[name][unchecked] = True
 
-    def _rows(self, document: int) -> Float[np.ndarray, "rows dim"]:
-        return self.vectors[self.starts[document] : self.starts[document + 1]]
+    def _rows(self, name: str, document: int) -> np.ndarray:
+        return self._file.unchecked(name)[self.starts[document] : self.starts[document + 1]]
 
     def word_part(self, places: Int[np.ndarray, " texts"]) -> WordPart:
         """The words, for a pool in which the texts have these places; postings are read when they are asked for."""
         return WordPart(self._file.read("words"), self._file.read("bounds"), self._file.read, places)
-
-    @property
-    def lengths(self) -> Int[np.ndarray, " texts"]:
-        """The number of tokens of each text."""
-        return self._file.read("lengths")
 
     def check(self) -> None:
         """Compares everything in the file with its hashes; vectors may be those of a document that is gone, zeros.
@@ -153,24 +177,32 @@ class StoredPart:
             Damaged: something has changed.
         """
         self._file.check()
-        kept = [document for document in range(len(self.sizes)) if self._rows(document).any()]
-        self._checked[:] = False
-        self.check_vectors(np.array(kept, np.int64))
+        for name in self._coded:
+            kept = [document for document in range(len(self.sizes)) if self._rows(name, document).any()]
+            self._checked[name][:] = False
+            self._check(name, np.array(kept, np.int64))
 
     def erase(self, documents: Int[np.ndarray, " _"]) -> None:
         """Overwrites the vectors of documents with zeros."""
-        rows = [range(self.starts[one], self.starts[one + 1]) for one in documents.tolist()]
-        filled = [one for one in rows if len(one) and self.vectors[one.start : one.stop].any()]
-        if filled:
-            offset = self._file.offset("vectors")
-            writable = np.memmap(self.path, np.float32, "r+", offset, self.vectors.shape)
+        filled = [one for one in documents.tolist() if any(self._rows(name, one).any() for name in self._coded)]
+        for name in self._coded if filled else ():
+            old = self._file.unchecked(name)
+            writable = np.memmap(self.path, old.dtype, "r+", self._file.offset(name), old.shape)
             for one in filled:
-                writable[one.start : one.stop] = 0
+                writable[self.starts[one] : self.starts[one + 1]] = 0
             writable.flush()
+
+    @property
+    def _coded(self) -> tuple[str, ...]:
+        """The arrays that have a digest for each document."""
+        return ("vectors",) if self.code_kind is None else ("vectors", "codes")
 
 
 def write_part(
-    path: Path, parts: Sequence[Part | StoredPart], kept: Sequence[Int[np.ndarray, " _"]], about: Mapping[str, Any]
+    path: Path,
+    parts: Sequence[Part | StoredPart],
+    kept: Sequence[Int[np.ndarray, " _"]],
+    code_kind: CodeKind | None = None,
 ) -> None:
     """Writes a file with documents of several parts.
 
@@ -178,13 +210,12 @@ def write_part(
         path: of the file.
         parts: of one kind.
         kept: of each part, the increasing positions of the documents to write.
-        about: what to say about the file.
+        code_kind: how to code vectors for a first comparison; None compares them as they are.
     """
     pairs = list(zip(parts, kept, strict=True))
     rows = [rows_of(part.starts, some) for part, some in pairs]
     texts = [rows_of(starts_of(part.num_texts), some) for part, some in pairs]
     words = join_words([part.words for part, _ in pairs], texts)
-    digests = [np.frombuffer(_digest(part.vectors_of(one)), np.uint8) for part, some in pairs for one in some.tolist()]
     arrays: dict[str, Iterable[np.ndarray]] = {
         name: [getattr(part, name)[some] for part, some in pairs] for name in _OF_DOCUMENTS
     }
@@ -192,20 +223,18 @@ def write_part(
     for name in parts[0].per_row:
         arrays[name] = [part.per_row[name][some] for part, some in zip(parts, rows, strict=True)]
     arrays |= {name: [getattr(words, name)] for name in _WORDS}
-    arrays["digests"] = [np.stack(digests)]
-    arrays["vectors"] = _vectors(parts, rows)
-    said = {"format": _FORMAT, "per_document": list(parts[0].per_document), "per_row": list(parts[0].per_row)}
-    write_arrays(path, {**about, **said}, arrays, unchecked=("vectors",))
-
-
-def _vectors(
-    parts: Sequence[Part | StoredPart], rows: Sequence[Int[np.ndarray, " _"]]
-) -> Iterator[Float[np.ndarray, "n dim"]]:
-    """The vectors of rows of several parts, a few at a time."""
-    yield np.zeros((0, parts[0].vectors.shape[1]), np.float32)
-    for part, some in zip(parts, rows, strict=True):
-        for start in range(0, len(some), _COPIED_ROWS):
-            yield part.vectors[some[start : start + _COPIED_ROWS]]
+    for part, some in pairs:
+        part.check_vectors(some)
+    vectors = [part.vectors_of(one) for part, some in pairs for one in some.tolist()]  # views of files
+    arrays |= {"digests": map(_digest_row, vectors), "vectors": vectors}
+    about = {"format": _FORMAT, "per_document": list(parts[0].per_document), "per_row": list(parts[0].per_row)}
+    about |= {"codes": code_kind, "code_error": 0.0}
+    if code_kind is not None:
+        coded = [code(some, code_kind) for some in vectors]
+        about["code_error"] = max(one.error for one in coded)
+        arrays |= {"scales": [one.scales for one in coded], "codes": [one.codes for one in coded]}
+        arrays["code_digests"] = [_digest_row(one.codes) for one in coded]
+    write_arrays(path, about, arrays, unchecked=("vectors", "codes"))
 
 
 def starts_of(sizes: Int[np.ndarray, " n"]) -> Int[np.ndarray, " starts"]:
@@ -217,6 +246,10 @@ def rows_of(starts: Int[np.ndarray, " starts"], some: Int[np.ndarray, " _"]) -> 
     """The numbers of all rows of some documents, in their order."""
     sizes = starts[some + 1] - starts[some]
     return np.repeat(starts[some] - starts_of(sizes)[:-1], sizes) + np.arange(sizes.sum())
+
+
+def _digest_row(vectors: np.ndarray) -> np.ndarray:
+    return np.frombuffer(_digest(vectors), np.uint8)[None]
 
 
 def _digest(vectors: np.ndarray) -> bytes:
