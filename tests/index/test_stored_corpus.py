@@ -22,8 +22,9 @@ from qrag_jax.index.remove import remove_documents
 from qrag_jax.index.settings import read_settings
 from qrag_jax.index.stored_corpus import open_corpus, open_notes
 from qrag_jax.search.hybrid import rank_hybrid
-from qrag_jax.search.note_search import NoteSearch, rank_noted
+from qrag_jax.search.note_search import NotedCorpus, NoteSearch, rank_noted
 
+NO_VECTORS = np.zeros((0, 8), np.float32), np.zeros((0, 8), np.float32), np.zeros(0, np.int64)
 I = Path("i")  # noqa: E741
 QUESTIONS = ("Who directed Up Down?", "red wine rain", "Ann Lee", "nothing")
 TEXTS = [FILM, LEE, RAIN, "# Red Wine\nIt is made of grapes.\n", "Ann Lee likes Red Wine.\nRain falls on Ann Lee.\n"]
@@ -36,8 +37,9 @@ def notes(tmp_path, monkeypatch):
 
 
 def opened(choose=None):
-    corpus = open_corpus(I, read_settings(I), choose)
-    return corpus, open_notes(corpus)
+    settings = read_settings(I)
+    corpus = open_corpus(I, settings, choose)
+    return corpus, open_notes(corpus) if settings.has_notes else NotedCorpus(corpus, (), *NO_VECTORS)
 
 
 def check(corpus, noted, oracle):
