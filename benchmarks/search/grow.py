@@ -1,7 +1,7 @@
 """Makes a large index out of one of real documents, to measure searches of a million chunks.
 
-Each copy of a document has its own rare words (letters moved along the alphabet) and its own vectors (moved by noise), so
-that the number of words and the neighbours of a vector grow as they do with more documents. Common words stay.
+Each copy of a document has its own rare words (letters moved along the alphabet) and its own vectors (moved by noise).
+So the number of words and the neighbours of a vector grow as they do with more documents. Common words stay.
 
     python -m benchmarks.search.grow real.index grown.index --copies 8
 """
