@@ -212,3 +212,22 @@ def test_sequences_are_read_like_tuples(notes):
     with pytest.raises(IndexError):
         _ = corpus.nodes[len(nodes)]
     assert corpus.trees == () and not corpus.trees
+
+
+def test_every_flipped_bit_of_a_search_file_is_found_or_is_in_a_gap(notes):
+    note("i", notes, settings=replace(NOTED, vectors="int8"))
+    rng = random.Random(0)
+    for path in sorted(Path("i/search").iterdir()):
+        content = path.read_bytes()
+        file = StoredPart(path)._file
+        used = np.zeros(len(content), bool)
+        for name, one in file._arrays.items():
+            used[one["offset"] : one["offset"] + len(file._raw(name))] = True
+        used[:14] = True  # what says that it is such a file
+        used[np.flatnonzero(used)[-1] + 1 :] = True  # the header stands at the end
+        for at in [0, 13, *rng.sample(range(len(content)), 60), *rng.sample(np.flatnonzero(used).tolist(), 60)]:
+            changed = bytearray(content)
+            changed[at] ^= 1 << rng.randrange(8)
+            path.write_bytes(changed)
+            assert damaged_files(I) == ([path] if used[at] else []), at
+        path.write_bytes(content)

@@ -1,0 +1,116 @@
+"""Approximate search of a large search file: a graph of its vectors, by usearch (extra `near`).
+
+A graph is used only after it has shown that it finds what an exact comparison finds. It stands beside its file of
+documents, in a file of its own that can be removed: searches then compare all vectors.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.files.array_file import ArrayFile, write_arrays
+from qrag_jax.index.parts.part import StoredPart
+from qrag_jax.search.dense import top_in_order
+
+if TYPE_CHECKING:
+    from usearch.index import Index
+
+GRAPH = ".near"
+LEAST_ROWS = 200_000  # of a file that gets a graph; fewer are compared as fast
+LEAST_RECALL = 0.99
+RECALL_AT = 10
+_LINKS, _TRIED_WHEN_MADE = 32, 128  # of a vector in the graph; vectors that are looked at for them
+_TRIED = (64, 128, 256, 512)  # vectors that a search looks at; the first that reaches the recall is taken
+_FOUND_FOR_EACH = 8  # that are compared exactly, for each one wanted: the graph has int8
+
+
+class Graph:
+    """The graph of a file, mapped.
+
+    Attributes:
+        recall: of the first 10, when it was made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Maps a graph, and compares it with its hashes.
+
+        Raises:
+            Damaged: the file was changed or cut off.
+            ImportError: usearch is missing.
+        """
+        file = ArrayFile(path)
+        self.recall: float = file.about["recall"]
+        self._index = _restored(file.read("graph"), file.about["tried"])
+
+    def find(self, question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
+        """About `k` rows that are nearest to a vector, in any order, and some more."""
+        return _find(self._index, question, k)
+
+
+def graph_of(path: Path) -> Path:
+    """The file of the graph of a file of documents."""
+    return path.with_suffix(GRAPH)
+
+
+def make_graph(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float:
+    """Makes the graph of a file, and keeps it if its recall is at least .99.
+
+    Args:
+        part: its vectors were compared with their digests.
+        questions: vectors of length 1 that are not among those of the file.
+
+    Returns:
+        The recall@10 of the questions against an exact comparison.
+
+    Raises:
+        ImportError: usearch is missing.
+    """
+    from usearch.index import Index
+
+    vectors = part.vectors
+    index = Index(
+        ndim=vectors.shape[1],
+        metric="ip",
+        dtype="i8",
+        connectivity=_LINKS,
+        expansion_add=_TRIED_WHEN_MADE,
+    )
+    index.add(np.arange(len(vectors)), vectors, threads=os.cpu_count() or 1)
+    exact = [top_in_order(vectors @ question, RECALL_AT) for question in questions]
+    recall = 0.0
+    for tried in _TRIED:
+        index.expansion_search = tried
+        recall = _recall(index, vectors, questions, exact)
+        if recall >= LEAST_RECALL:
+            about = {"recall": recall, "tried": tried}
+            write_arrays(graph_of(part.path), about, {"graph": [np.frombuffer(index.save(), np.uint8)]})
+            break
+    return recall
+
+
+def _recall(index: "Index", vectors: np.ndarray, questions: np.ndarray, exact: Sequence[np.ndarray]) -> float:
+    """The share of the exactly nearest that are among the first after a comparison of what the graph finds."""
+    shares = []
+    for question, best in zip(questions, exact, strict=True):
+        near = _find(index, question, RECALL_AT)
+        first = near[top_in_order(vectors[near] @ question, RECALL_AT)]
+        shares.append(np.isin(best, first).mean())
+    return float(np.mean(shares))
+
+
+def _find(index: "Index", question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
+    found: Any = index.search(question, _FOUND_FOR_EACH * k)
+    return np.sort(found.keys.astype(np.int64))
+
+
+def _restored(graph: np.ndarray, tried: int) -> "Index":
+    from usearch.index import Index
+
+    index = Index.restore(memoryview(graph), view=True)
+    assert index is not None
+    index.expansion_search = tried
+    return index
