@@ -12,7 +12,7 @@ from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.errors import worded
-from qrag_jax.names import CHUNKERS, INDEX_NOTES, PARENTS, STORES
+from qrag_jax.names import BUILD_ENGINES, CHUNKERS, INDEX_NOTES, PARENTS, STORES
 from qrag_jax.types import EncoderOptions, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ _OF_ACTIONS = {
     "strict": ("build", "add"),
     "verify": ("info",),
     "store": ("build", "add"),
+    "uri": ("build", "add"),
+    "engine": ("build", "add"),
     "late": ("build", "add"),
     "notes": ("build", "add"),
     "estimate": ("build", "add"),
@@ -104,9 +106,11 @@ paths [PATHS ...]     files or folders
 . --compressor RUN    run folder of `qrag train compressor`, for --parents compressor
 --notes               build, add: who writes the notes; another choice writes all notes again (default: as in the index;
                       mentions for a new one, or none with a run or levels)
-. --store             build, add: what searches the vectors (default: as in the index; memory for a new one)
+. --store             build, add: what searches the vectors (default: as in the index; sqlite for a new one)
+. --uri URI           build, add: address of the server of --store milvus, for example http://localhost:19530
 --late                new index: store token vectors for `qrag find --late`
 --workers I           processes that read and embed (default: none)
+. --engine            build, add: where they run: on this machine, or on a Ray cluster (default: processes)
 . --num_shards N      build: number of shards
 . --shard I           build: the shard to build, from 0
 --verify              info: check every document against its hash
@@ -368,6 +372,7 @@ VERB = Verb(
         "parents": [way for way in PARENTS if way != "summary"],
         "notes": INDEX_NOTES,
         "store": STORES,
+        "engine": BUILD_ENGINES,
     },
     renamed={"--html": "--html_part"},
     usage=f"{{{','.join(_ACTIONS)}}} INDEX [PATHS...] [flags]",

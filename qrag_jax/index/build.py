@@ -60,7 +60,8 @@ def index_settings(
     tagger: str | os.PathLike | None = None,
     parents: ParentsName | None = None,
     compressor: str | os.PathLike | None = None,
-    store: StoreName = "memory",
+    store: StoreName = "sqlite",
+    uri: str = "",
     reads: EncoderOptions = AS_MADE,
     late: bool = False,
 ) -> IndexSettings:
@@ -79,6 +80,7 @@ def index_settings(
         parents: how nodes above the leaves get vectors, with strategy `levels`; None is best_child.
         compressor: run of the compressor, with parents `compressor`.
         store: one of `names.STORES`; it finds the nearest vectors.
+        uri: address of the store's server, for a store that has one.
         reads: prompts and size of the vectors; not of a run.
         late: store the vectors of all tokens too (about 77 kB for a chunk of 200 tokens), so that searches with `late`
             need not compute them; not with a run.
@@ -102,7 +104,7 @@ def index_settings(
     if run is not None and late:
         raise UsageError((Arg("late"), ": a run compares no token vectors; leave one of the two out"), field="late")
     if run is not None:
-        return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting, store=store)
+        return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting, store=store, uri=uri)
     return IndexSettings(
         chunking,
         os.path.abspath(model) if os.path.isdir(model) or model.endswith(".gguf") else model,
@@ -111,6 +113,7 @@ def index_settings(
         tagger=_tagger_setting(tagger) if by_tagger else None,
         parents=_parents_setting(parents or "best_child", compressor) if has_levels else None,
         store=store,
+        uri=uri,
         reads=reads,
         late=late,
     )

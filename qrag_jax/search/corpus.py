@@ -17,9 +17,9 @@ from qrag_jax.chunking.text.chunks import chunk_text, make_chunk
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.text.tables import context_of, searched_text
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.names import STORES, StoreName
 from qrag_jax.search.bm25 import Bm25Index
-from qrag_jax.search.dense import FindNearest
+from qrag_jax.search.dense import Ranking
+from qrag_jax.search.store import StoredVectors, documents_of, nodes_of
 from qrag_jax.types import (
     Chunk,
     Cost,
@@ -51,13 +51,11 @@ class MadeBy:
         chunking: how documents were cut; None if there was no config.
         encoder: name of the encoder, for messages.
         fingerprint: of the encoder (`types.Encoder`); empty if it has none.
-        store: one of `names.STORES`; it finds the nearest vectors.
     """
 
     chunking: ChunkConfig | None = None
     encoder: str = ""
     fingerprint: str = ""
-    store: StoreName = "memory"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +70,7 @@ class Corpus:
         cost: of chunks and vectors.
         num_beyond_window: number of nodes longer than the encoder's window.
         trees: empty, or one for each document with the same nodes.
+        stored: the same vectors in a store beside the index; None compares `vectors` only.
 
     Raises:
         InputError: there is no node, a node is outside its document or out of order, an id is repeated, or vectors or
@@ -85,6 +84,7 @@ class Corpus:
     cost: Cost = field(default_factory=Cost)
     num_beyond_window: int = 0
     trees: tuple[ChunkTree, ...] = ()
+    stored: StoredVectors | None = None
     _starts: tuple[int, ...] = field(init=False, repr=False)  # first node of each document, then the number of nodes
 
     def __post_init__(self) -> None:
@@ -149,10 +149,23 @@ class Corpus:
         vectors = self.vectors[self.leaves] if self.trees else self.vectors
         return vectors if are_unit(vectors, _UNIT_SLACK).all() else unit_rows(vectors)
 
-    @cached_property
-    def find_nearest(self) -> FindNearest:
-        """Finds the leaves whose vectors are nearest to questions, with the store of the corpus."""
-        return STORES.load(self.made_by.store)(self.unit_vectors)
+    def find_near(self, asked: np.ndarray, k: int) -> Ranking:
+        """The leaves that the store finds nearest to a question.
+
+        Args:
+            asked: float32 [dim] of length 1.
+            k: most leaves.
+
+        Returns:
+            Positions in `leaves`, and cosines in float32, the best first.
+
+        Raises:
+            InputError: the store cannot be reached, or has lost its vectors.
+        """
+        assert self.stored is not None
+        keys, scores = self.stored.search([document.id for document in self.documents], asked, k)
+        starts = np.array(self._starts)[[self._numbers[name] for name in self.stored.names(documents_of(keys))]]
+        return np.searchsorted(self.leaves, starts + nodes_of(keys)), scores
 
     def unknown_leaves(self, embed: Embed) -> np.ndarray:
         """bool [leaves], True for those in words that the encoder does not know; looked up once and kept.
