@@ -12,9 +12,9 @@ from qrag_jax.documents.read import Found
 from qrag_jax.index.folder import CATALOGUE, PATIENCE, SHARDS, index_folder, is_index, names_in, one_writer
 from qrag_jax.index.prepare import MakeMaker
 from qrag_jax.index.settings import read_settings
+from qrag_jax.index.store_writer import with_collection, writing_store
 from qrag_jax.index.stores.sqlite.database import writing_to
 from qrag_jax.index.stores.sqlite.document_rows import mend, remove
-from qrag_jax.index.store_writer import with_collection, writing_store
 from qrag_jax.index.update_notes import KnownTexts, check_notes, update_notes
 from qrag_jax.types import NoteReader, UsageError
 

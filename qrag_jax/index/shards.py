@@ -26,10 +26,10 @@ from qrag_jax.index.folder import (
 )
 from qrag_jax.index.prepare import MakeMaker
 from qrag_jax.index.settings import IndexSettings, read_settings, write_settings
+from qrag_jax.index.store_writer import with_collection, writing_store
 from qrag_jax.index.stores.sqlite.database import create, named, reading_from, writing_to
 from qrag_jax.index.stores.sqlite.document_rows import copy, mend, read_all
 from qrag_jax.index.stores.sqlite.entries import to_bytes
-from qrag_jax.index.store_writer import with_collection, writing_store
 from qrag_jax.index.update import Changes, Plan, update_index
 from qrag_jax.index.update_notes import KnownTexts, check_notes, update_notes
 from qrag_jax.types import Arg, InputError, NoteReader, UsageError

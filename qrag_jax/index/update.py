@@ -38,6 +38,7 @@ from qrag_jax.index.folder import (
     one_writer,
 )
 from qrag_jax.index.prepare import KnownVectors, Made, MakeMaker, Maker, Task, prepare
+from qrag_jax.index.ray_tasks import RayTasks
 from qrag_jax.index.remove import check_place, gone, with_records
 from qrag_jax.index.settings import (
     IndexSettings,
@@ -46,6 +47,7 @@ from qrag_jax.index.settings import (
     settings_of,
     write_settings,
 )
+from qrag_jax.index.store_writer import StoreWriter, with_collection, writing_store
 from qrag_jax.index.stores.sqlite.database import create, writing_to
 from qrag_jax.index.stores.sqlite.document_rows import (
     LOST,
@@ -58,7 +60,6 @@ from qrag_jax.index.stores.sqlite.document_rows import (
     remove,
 )
 from qrag_jax.index.stores.sqlite.entries import Entry, Failure, Origin
-from qrag_jax.index.store_writer import StoreWriter, with_collection, writing_store
 from qrag_jax.index.token_size import check_room
 from qrag_jax.index.update_notes import KnownTexts, NotesMade, check_notes, take_up, update_notes
 from qrag_jax.index.workers import Group, Workers
@@ -333,8 +334,9 @@ class _Update:
         return None
 
     def _prepared(self, groups: Iterator[Group]) -> Iterator[Made]:
-        if self.plan.num_workers:
-            with Workers(self.plan.num_workers, self.make, self._check_encoder, self.ask) as workers:
+        if self.plan.num_workers or self.plan.engine == "ray":
+            engine = RayTasks if self.plan.engine == "ray" else Workers
+            with engine(self.plan.num_workers, self.make, self._check_encoder, self.ask) as workers:
                 yield from workers.run(groups)
             return
         for group in groups:
