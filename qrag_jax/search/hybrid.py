@@ -80,10 +80,13 @@ def rank_dense(question: str, corpus: Corpus, embed: Embed, top_k: int | None = 
     """
     check_top_k(top_k)
     asked = embed_question(corpus, embed, question)
-    vectors, near = corpus.unit_vectors, None
-    if corpus.stored is not None and top_k is not None:
-        near = [np.sort(corpus.find_near(asked, num_near(top_k))[0])]
-    ((places, scores),) = search_vectors(asked[None], vectors, len(vectors) if top_k is None else top_k, near)
+    vectors = corpus.unit_vectors
+    if corpus.stored is None or top_k is None:
+        ((places, scores),) = search_vectors(asked[None], vectors, len(vectors) if top_k is None else top_k)
+    else:
+        nothing = np.zeros(len(vectors))
+        exact = lambda leaves: cosine_scores(asked[None], vectors[leaves])[0]  # noqa: E731
+        places, scores = first_near(corpus, asked, nothing, nothing > 0, exact, top_k, 0.0)
     return Ranked(corpus.leaves[places], scores)
 
 
@@ -227,23 +230,20 @@ def first_near(
         linked: positions of leaves -> these and others whose scores may be as high because of them.
     """
     lowest = exact(np.sort(corpus.find_near(-asked, _LEAST_NEAR)[0])).min() if unknown.any() else None
-    number = num_near(top_k)
+    number = max(_LEAST_NEAR, _MORE_NEAR * top_k)
     while True:
         near, rough = corpus.find_near(asked, number)
-        wordy = top_in_order(shares, number if weight else 0)
-        worst = shares[wordy].min(initial=1.0 if weight else 0.0)
+        wordy = top_in_order(shares, number) if weight else near[:0]
+        worst = shares[wordy].min(initial=1.0)
         leaves = linked(np.union1d(near, wordy))
         scores = exact(leaves) if lowest is None else np.where(unknown[leaves], lowest, exact(leaves))
         best, found = _first_of(leaves, scores, shares, top_k, weight, then)
-        bound = (1 - weight) * (rough.min(initial=-1.0) + rough_error(len(asked))) + weight * worst
-        if len(near) < number or (len(found) == top_k and found[-1] > bound):
+        if len(near) < number:  # the store has no more
+            return best, found
+        bound = (1 - weight) * (rough[-1] + rough_error(len(asked))) + weight * worst
+        if len(found) == top_k and found[-1] > bound:
             return best, found
         number *= 4
-
-
-def num_near(top_k: int) -> int:
-    """The number of leaves that a store is asked for, so that exact scores and words can choose the first `top_k`."""
-    return max(_LEAST_NEAR, _MORE_NEAR * top_k)
 
 
 def _first_of(

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,6 +15,7 @@ from qrag_jax.search.dense import Ranking
 _NODE_BITS = 24  # of a key; the others are the number of the document's row
 
 
+@runtime_checkable
 class Store(Protocol):
     """Vectors of the chunks of an index, of length 1, by key.
 
@@ -59,6 +60,7 @@ class Store(Protocol):
         ...
 
 
+@runtime_checkable
 class StoreBeside(Store, Protocol):
     """A store with its own copy of the vectors. A writer compares it with the index (`index/store_writer.py`)."""
 

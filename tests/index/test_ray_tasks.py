@@ -45,13 +45,19 @@ def cluster():
     from ray.cluster_utils import Cluster
 
     before = os.environ.copy()
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "tests", before.get("PYTHONPATH", ""))))
+    # Without the guard of the network: Ray asks for names of this machine that the guard does not know.
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Ray listens to this machine alone if it is told this address, which a driver would take for another one.
+    patch = pytest.MonkeyPatch()
+    patch.setattr("ray._private.services.node_ip_address_from_perspective", lambda address=None: "127.0.0.1")
     node = {"num_cpus": 1, "object_store_memory": 10**8, "node_ip_address": "127.0.0.1"}
     nodes = Cluster(initialize_head=True, head_node_args=node)
     nodes.add_node(**node)
     os.environ["RAY_ADDRESS"] = nodes.address
     yield nodes
     nodes.shutdown()
+    patch.undo()
     os.environ.clear()
     os.environ.update(before)
 

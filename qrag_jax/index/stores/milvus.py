@@ -86,6 +86,7 @@ class MilvusStore:
 
     def __init__(self, place: StorePlace, client: "MilvusClient") -> None:
         self._place, self._client, self._name = place, client, place.collection
+        self._dim = 0  # of the collection, as far as it is known
 
     def check(self) -> None:
         """Refuses a collection that belongs to another index, or to another program."""
@@ -99,11 +100,13 @@ class MilvusStore:
                 f"the collection {self._name} of the Milvus server at {self._place.uri} belongs to {of}, not to "
                 f"{self._place.folder}; give another server, or rename that collection there"
             )
+        self._dim = next(int(field["params"]["dim"]) for field in about["fields"] if field["name"] == "vector")
 
     def put(self, number: int, nodes: Int[np.ndarray, " n"], vectors: Float[np.ndarray, "n dim"], stamp: int) -> None:
         """As `Store.put`."""
         with _named(self._place):
             self._make(vectors.shape[1])
+            self._check_dim(vectors.shape[1])
             own = {"document": number, "stamp": stamp << 24 | len(nodes)}
             rows = [
                 {"key": key, "vector": vector, **own}
@@ -130,6 +133,7 @@ class MilvusStore:
         masks = [_among("in", only)] if only is not None else []
         masks += [_among("not in", exclude)] if exclude else []
         with _named(self._place):
+            self._check_dim(len(query))
             (found,) = self._client.search(
                 self._name,
                 [query],
@@ -193,12 +197,21 @@ class MilvusStore:
         finally:
             rows.close()
 
+    def _check_dim(self, dim: int) -> None:
+        if self._dim not in (0, dim):
+            raise InputError(
+                f"the collection {self._name} of the Milvus server at {self._place.uri} has vectors of {self._dim} "
+                f"numbers, those of {self._place.folder} have {dim}; drop that collection there, then run `qrag index "
+                f"add {self._place.folder} PATHS...`"
+            )
+
     def _make(self, dim: int) -> None:
         """Makes the collection if it is missing, for vectors of `dim` numbers."""
         from pymilvus import DataType
 
         if self._client.has_collection(self._name):
             return
+        self._dim = dim
         schema = self._client.create_schema(enable_dynamic_field=False)
         schema.add_field("key", DataType.INT64, is_primary=True)
         schema.add_field("document", DataType.INT64)
