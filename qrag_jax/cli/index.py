@@ -276,6 +276,7 @@ def format_info(info: "IndexInfo", is_verified: bool) -> str:
         f"chunks    {worded(settings.cutting, as_flag)}; {num_cut:,} longer than the encoder reads",
         f"notes     {format_notes(info)}",
     ]
+    lines += [f"store     {settings.store} at {settings.uri}, collection {settings.collection}"] if settings.uri else []
     lines += [f"late      {_format_late(*info.late)}"] if settings.late and info.is_whole else []
     lines += [f"left out  {counted(info.left_out)}"] if info.left_out else []
     kept = set(info.kept)

@@ -6,9 +6,11 @@ times, its files are tried alone, so a document that ends its process fails alon
 
 import os
 import socket
+import sys
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,22 +46,15 @@ class RayTasks:
         try:
             import ray
         except ImportError as error:
-            raise UsageError("engine ray: needs `pip install 'qrag_jax[ray]'`", field="engine") from error
+            raise UsageError("needs `pip install 'qrag_jax[ray]'`", field="engine", value="ray") from error
         # Ray repeats a task that ran out of memory without end. The driver's own setting says how often.
         os.environ.setdefault("RAY_task_oom_retries", str(_RETRIES))
-        self._ray, self._was_connected = ray, ray.is_initialized()
-        if not self._was_connected:
-            address = os.environ.get("RAY_ADDRESS") or "auto"
-            try:
-                _knock(address)
-                ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-            except (OSError, ValueError, RuntimeError) as error:
-                said = " ".join(str(error).split())
-                where = "here" if address == "auto" else f"at {address}"
-                raise InputError(
-                    f"engine ray: no cluster answers {where} ({said}); start one with `ray start --head`, or set "
-                    "RAY_ADDRESS to the address of its head"
-                ) from error
+        with ExitStack() as stack:
+            stack.enter_context(redirect_stdout(sys.stderr))  # Ray prints there what it repeats
+            if not ray.is_initialized():
+                _connect()
+                stack.callback(ray.shutdown)
+            self._ray, self._stack = ray, stack.pop_all()
         self.number = self.number or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._task = ray.remote(max_retries=_RETRIES, num_cpus=1)(_prepare)
         self._making = ray.put(self.make), uuid.uuid4().hex
@@ -70,8 +65,7 @@ class RayTasks:
     def __exit__(self, *_: object) -> None:
         for task in self._running:
             self._ray.cancel(task, force=True)
-        if not self._was_connected:
-            self._ray.shutdown()
+        self._stack.close()
 
     def run(self, groups: Iterator[Group]) -> Iterator[Made]:
         """The results of each group, in the order in which they are finished."""
@@ -103,6 +97,12 @@ class RayTasks:
             ) from error
         except (lost.WorkerCrashedError, lost.NodeDiedError, lost.ObjectLostError) as error:
             return self._alone(group, error)
+        except lost.RayError as error:
+            said = str(error).strip().splitlines()
+            raise InputError(
+                f"engine ray: a task failed on the cluster ({said[-1] if said else type(error).__name__}); install the "
+                "same version of qrag_jax with its extras on every machine, then start again; what is finished is kept"
+            ) from error
         if isinstance(made, InputError):
             raise made
         self.check(fingerprint)
@@ -120,15 +120,22 @@ class RayTasks:
         return Made((Failure(task.file.id, reason, task.origin),))
 
 
-def _knock(address: str) -> None:
-    """Connects to the head of a cluster once, because Ray itself tries for seven minutes and then ends the process.
+def _connect() -> None:
+    """Connects to the cluster of RAY_ADDRESS, or to that of this machine."""
+    import ray
 
-    Raises:
-        OSError: nobody listens there.
-    """
+    address = os.environ.get("RAY_ADDRESS") or "auto"
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host:
-        socket.create_connection((host, int(port)), _SECONDS).close()
+    try:
+        if host:  # Ray itself would try for minutes, and then end this process
+            socket.create_connection((host, int(port)), _SECONDS).close()
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (OSError, ValueError, RuntimeError) as error:
+        where, said = "here" if address == "auto" else f"at {address}", " ".join(str(error).split())
+        raise InputError(
+            f"engine ray: no cluster answers {where} ({said}); start one with `ray start --head`, or set RAY_ADDRESS "
+            "to the address of its head"
+        ) from error
 
 
 def _prepare(make: MakeMaker, update: str, group: Group, are_equal: bool) -> tuple[str, Made | InputError]:

@@ -124,9 +124,9 @@ class IndexSettings:
         if self.parents is not None and not self.has_levels:
             raise UsageError("index: has parents, but no levels; choose strategy levels, or leave parents out")
         if (self.store in STORES.choices("server")) != bool(self.uri):
-            needs = (": needs the address of its server; give it (", Arg("uri"), ")")
-            has_none = (": has no server; leave ", Arg("uri"), " out")
-            raise UsageError((Arg("store", self.store), *(has_none if self.uri else needs)), field="uri")
+            has_none = ("has no server; leave ", Arg("uri"), " out")
+            needs = ("needs the address of its server; give it (", Arg("uri"), ")")
+            raise UsageError(has_none if self.uri else needs, field="store", value=self.store)
 
     @property
     def has_levels(self) -> bool:

@@ -52,7 +52,7 @@ def open_milvus(place: StorePlace) -> "MilvusStore":
     try:
         from pymilvus import MilvusClient
     except ImportError as error:
-        raise UsageError("store milvus: needs `pip install 'qrag_jax[milvus]'`", field="store") from error
+        raise UsageError("needs `pip install 'qrag_jax[milvus]'`", field="store", value="milvus") from error
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs every error that it also raises
     with _named(place):
         store = MilvusStore(place, MilvusClient(place.uri, token=os.environ.get(TOKEN, ""), timeout=_SECONDS))

@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +13,10 @@ import numpy as np
 import pytest
 from support.indices import NOTED, SETTINGS, chunk_lines, count_words, update, write_notes
 from support.milvus import running_server
+from support.study import Counts
 from support.tiers import PATIENCE
 
+from qrag_jax.documents.read import find_files
 from qrag_jax.errors import InputError, UsageError
 from qrag_jax.index.build import load_noted_index
 from qrag_jax.index.load import load_index
@@ -20,11 +24,11 @@ from qrag_jax.index.prepare import Maker
 from qrag_jax.index.remove import remove_documents
 from qrag_jax.index.settings import read_settings
 from qrag_jax.index.shards import build_shard, merge_shards
+from qrag_jax.index.update import Plan
 from qrag_jax.names import STORES
 from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.search.note_search import make_noted_retrieve
 from qrag_jax.search.store import StorePlace, documents_of, keys_of
-from support.study import Counts
 
 ROOT = Path(__file__).parents[3]
 DIM = 16
@@ -143,6 +147,7 @@ def test_writers_keep_it_equal_to_the_index(settings):
         store.read(keys_of(999, np.arange(1)))
 
 
+@pytest.mark.oracle
 def test_an_index_may_change_its_store(milvus):
     notes = write_notes("notes", a="One.\nTwo.", b="Three.")
     build("i", notes)
@@ -158,14 +163,8 @@ def test_an_index_may_change_its_store(milvus):
     assert read_settings("i").collection == name
 
 
-test_an_index_may_change_its_store = pytest.mark.oracle(test_an_index_may_change_its_store)
-
-
 @pytest.mark.oracle
 def test_shards_come_in_with_the_merge(milvus):
-    from qrag_jax.documents.read import find_files
-    from qrag_jax.index.update import Plan
-
     notes = write_notes("notes", **{f"n{number}": f"Line {number}.\nMore {number}." for number in range(6)})
     for shard in range(2):
         assert build_shard(Path("i"), [notes], find_files([notes]), milvus, load_random, Plan(), shard, 2)
@@ -227,9 +226,6 @@ def test_what_the_store_has_lost_is_put_again(milvus):
 
 @pytest.mark.oracle
 def test_rows_that_a_repair_numbers_anew_are_put_again(milvus):
-    import sqlite3
-    from contextlib import closing
-
     notes = write_notes("notes", a="One.", b="Two.", c="Three.")
     build("i", notes, settings=milvus)
     with closing(sqlite3.connect("i/catalogue.sqlite")) as connection, connection:
@@ -307,7 +303,7 @@ def test_a_server_that_is_gone_is_said(tmp_path, monkeypatch):
         ("localhost:19530", "is no address of a Milvus server; give http:// or https://"),
         ("milvus.db", "is no address of a Milvus server"),
         ("http://ada:secret@host:1", r"'http://\.\.\.@host': has a user and password.*MILVUS_TOKEN"),
-        ("http://localhost:1", r"store milvus: needs `pip install 'qrag_jax\[milvus\]'`"),
+        ("http://localhost:1", r"store 'milvus': needs `pip install 'qrag_jax\[milvus\]'`"),
     ],
 )
 def test_bad_addresses_and_a_missing_package_are_said(tmp_path, monkeypatch, uri, reason):
@@ -319,7 +315,7 @@ def test_bad_addresses_and_a_missing_package_are_said(tmp_path, monkeypatch, uri
 
 
 def test_a_server_belongs_to_a_store_that_has_one():
-    with pytest.raises(UsageError, match="store='milvus': needs the address of its server; give it"):
+    with pytest.raises(UsageError, match=r"store 'milvus': needs the address of its server; give it \(uri\)"):
         replace(SETTINGS, store="milvus")
-    with pytest.raises(UsageError, match="store='sqlite': has no server; leave uri out"):
+    with pytest.raises(UsageError, match="store 'sqlite': has no server; leave uri out"):
         replace(SETTINGS, uri="http://localhost:19530")
