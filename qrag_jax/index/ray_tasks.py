@@ -4,6 +4,7 @@ A task reads and embeds a group of files. Ray repeats it when its process or mac
 times, its files are tried alone, so a document that ends its process fails alone. This process writes the index.
 """
 
+import logging
 import os
 import socket
 import sys
@@ -14,6 +15,7 @@ from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
+from qrag_jax import __version__
 from qrag_jax.index.prepare import Ask, Made, MakeMaker, Maker, Task, prepare
 from qrag_jax.index.stores.sqlite.entries import Failure
 from qrag_jax.types import InputError, UsageError
@@ -44,7 +46,7 @@ class RayTasks:
 
     def __enter__(self) -> "RayTasks":
         try:
-            import ray
+            import ray  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise UsageError("needs `pip install 'qrag_jax[ray]'`", field="engine", value="ray") from error
         # Ray repeats a task that ran out of memory without end. The driver's own setting says how often.
@@ -74,7 +76,7 @@ class RayTasks:
                 group = self._again.popleft() if self._again else next(groups, None)
                 if group is None:
                     break
-                self._running[self._task.remote(*self._making, list(group), self.ask is not None)] = group
+                self._running[self._task.remote(*self._making, __version__, list(group), self.ask is not None)] = group
             if not self._running:
                 return
             (task, *_), _ = self._ray.wait(list(self._running))
@@ -122,14 +124,14 @@ class RayTasks:
 
 def _connect() -> None:
     """Connects to the cluster of RAY_ADDRESS, or to that of this machine."""
-    import ray
+    import ray  # pyright: ignore[reportMissingImports]
 
     address = os.environ.get("RAY_ADDRESS") or "auto"
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         if host:  # Ray itself would try for minutes, and then end this process
             socket.create_connection((host, int(port)), _SECONDS).close()
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError) as error:
         where, said = "here" if address == "auto" else f"at {address}", " ".join(str(error).split())
         raise InputError(
@@ -138,14 +140,22 @@ def _connect() -> None:
         ) from error
 
 
-def _prepare(make: MakeMaker, update: str, group: Group, are_equal: bool) -> tuple[str, Made | InputError]:
+def _prepare(
+    make: MakeMaker, update: str, version: str, group: Group, are_equal: bool
+) -> tuple[str, Made | InputError]:
     """The task, in a process of the cluster: the fingerprint of the encoder, and the results or why it was refused.
 
     Args:
         update: the encoder is loaded once in a process, for the update of this name.
+        version: of qrag_jax where the index is written.
         are_equal: equal texts have equal vectors.
     """
     try:
+        if version != __version__:
+            raise InputError(
+                f"engine ray: a machine of the cluster has qrag_jax {__version__}, this one has {version}; install the "
+                "same version on all"
+            )
         if update not in _MAKERS:
             _MAKERS.clear()
             _MAKERS[update] = make()

@@ -101,7 +101,7 @@ def load_and_leave_word(folder):
 
 @pytest.mark.oracle
 def test_ten_kills_lose_nothing(notes, cluster):
-    write_notes(notes, **{f"m{number:03}": f"More {number}.\nAnother line {number}." for number in range(120)})
+    write_notes(notes, **{f"m{number:03}": f"More {number}.\nAnother line {number}." for number in range(80)})
     update("one", notes)
     Path("pids").mkdir()
     killed, done = [], threading.Event()
@@ -142,6 +142,15 @@ def test_what_the_cluster_refuses_is_raised_here(notes, cluster):
     write_notes(notes, n01="Another line.")
     with pytest.raises(InputError, match="its vectors were made by the encoder of hashes"):
         update("i", notes, engine="ray", make=maker("others"))
+
+
+@pytest.mark.oracle
+def test_another_version_on_the_cluster_is_refused(notes, cluster, monkeypatch):
+    monkeypatch.setattr("qrag_jax.index.ray_tasks.__version__", "0.0")
+    with pytest.raises(
+        InputError, match=r"a machine of the cluster has qrag_jax \S+, this one has 0.0; install the same"
+    ):
+        update("i", notes, engine="ray")
 
 
 def fail_to_load():

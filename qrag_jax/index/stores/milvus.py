@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -18,9 +18,6 @@ from jaxtyping import Float, Int
 from qrag_jax.search.dense import Ranking
 from qrag_jax.search.store import StorePlace, keys_of
 from qrag_jax.types import InputError, UsageError
-
-if TYPE_CHECKING:
-    from pymilvus import MilvusClient
 
 TOKEN = "MILVUS_TOKEN"  # environment variable, because settings of an index are no place for a password
 _SECONDS = 30.0  # most for an answer of the server
@@ -50,7 +47,7 @@ def open_milvus(place: StorePlace) -> "MilvusStore":
             "has a user and password, which the index would store", field="uri", value=shown, remedy=remedy
         )
     try:
-        from pymilvus import MilvusClient
+        from pymilvus import MilvusClient  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise UsageError("needs `pip install 'qrag_jax[milvus]'`", field="store", value="milvus") from error
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs every error that it also raises
@@ -63,8 +60,8 @@ def open_milvus(place: StorePlace) -> "MilvusStore":
 @contextmanager
 def _named(place: StorePlace) -> Iterator[None]:
     """Turns errors of Milvus into errors that name the server and say what to do."""
-    from grpc import RpcError
-    from pymilvus.exceptions import MilvusException
+    from grpc import RpcError  # pyright: ignore[reportMissingModuleSource]
+    from pymilvus.exceptions import MilvusException  # pyright: ignore[reportMissingImports]
 
     try:
         yield
@@ -84,7 +81,7 @@ def _named(place: StorePlace) -> Iterator[None]:
 class MilvusStore:
     """The collection of an index; a `StoreBeside`. The collection is made when the first vectors are put."""
 
-    def __init__(self, place: StorePlace, client: "MilvusClient") -> None:
+    def __init__(self, place: StorePlace, client: Any) -> None:
         self._place, self._client, self._name = place, client, place.collection
         self._dim = 0  # of the collection, as far as it is known
 
@@ -207,7 +204,7 @@ class MilvusStore:
 
     def _make(self, dim: int) -> None:
         """Makes the collection if it is missing, for vectors of `dim` numbers."""
-        from pymilvus import DataType
+        from pymilvus import DataType  # pyright: ignore[reportMissingImports]
 
         if self._client.has_collection(self._name):
             return
