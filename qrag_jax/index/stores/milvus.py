@@ -206,7 +206,7 @@ class MilvusStore:
         """Makes the collection if it is missing, for vectors of `dim` numbers."""
         from pymilvus import DataType  # pyright: ignore[reportMissingImports]
 
-        if self._client.has_collection(self._name):
+        if self._dim or self._client.has_collection(self._name):
             return
         self._dim = dim
         schema = self._client.create_schema(enable_dynamic_field=False)

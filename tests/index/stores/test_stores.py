@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.indices import NOTED, SETTINGS, chunk_lines, count_words, update, write_notes
+from support.indices import NOTED, SETTINGS, chunk_lines, count_words, update, write_notes, write_people
 from support.milvus import running_server
 from support.study import Counts
 from support.tiers import PATIENCE
@@ -24,11 +24,12 @@ from qrag_jax.index.prepare import Maker
 from qrag_jax.index.remove import remove_documents
 from qrag_jax.index.settings import read_settings
 from qrag_jax.index.shards import build_shard, merge_shards
+from qrag_jax.index.stores.sqlite.database import reading_from
 from qrag_jax.index.update import Plan
 from qrag_jax.names import STORES
 from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.search.note_search import make_noted_retrieve
-from qrag_jax.search.store import StorePlace, documents_of, keys_of
+from qrag_jax.search.store import StoredVectors, StorePlace, documents_of, keys_of
 
 ROOT = Path(__file__).parents[3]
 DIM = 16
@@ -89,44 +90,83 @@ def check_store(folder):
     return store, documents_of(keys)
 
 
-WORDS = "ash beech cedar elm fir hazel larch maple oak pine rowan spruce willow yew".split()
+def found_by(noted, store):
+    """The corpus as searched with the help of a store, also of the catalogue."""
+    if noted.corpus.stored is not None:
+        return noted
+    with reading_from(Path("i")) as connection:
+        numbers = {key.decode(): number for key, number in connection.execute("SELECT id, number FROM ledger")}
+    stored = StoredVectors(store, StorePlace(Path("i")), numbers)
+    return replace(noted, corpus=replace(noted.corpus, stored=stored))
 
 
-def write_thousand():
-    rng = np.random.default_rng(0)
-    line = lambda number: f"{number} {' '.join(rng.choice(WORDS, 5))}."  # noqa: E731
-    return write_notes("notes", **{f"n{file:02}": "\n".join(line(n) for n in range(25)) for file in range(40)})
+def questions(number, num_people):
+    rng = np.random.default_rng(1)
+    for _ in range(number):
+        one, other, day = rng.integers(num_people), rng.integers(num_people), rng.integers(10)
+        yield f"What does Person{one:04} know about person {other}, of day {day}?"
 
 
 def test_the_first_ten_of_a_thousand_are_those_of_the_catalogue(settings):
-    build("plain", write_thousand(), settings=NOTED)
-    build("i", "notes", settings=replace(settings, notes=NOTED.notes))
-    plain, noted = load_noted_index("plain"), load_noted_index("i")
-    assert len(noted.corpus.leaves) == 1000
-    encoder, rng = RandomEncoder(), np.random.default_rng(1)
+    num_people, number = (100, 200) if settings.store == "milvus" else (30, 10)
+    build("i", write_people("notes", num_people), settings=replace(settings, notes=NOTED.notes))
+    noted = found_by(load_noted_index("i"), settings.store)
+    plain = replace(noted, corpus=replace(noted.corpus, stored=None))
+    assert len(noted.corpus.leaves) == 10 * num_people and len(noted.notes) >= 8 * num_people
+    encoder = RandomEncoder()
     for name in ("dense", "hybrid", "bm25"):
         alone = make_single_step(name, encoder)
-        ways = [(alone, alone)] if name == "bm25" else []
-        ways += [tuple(make_noted_retrieve(name, one, encoder, "best_of") for one in (plain, noted))]
-        for _ in range(200 if settings.store == "milvus" else 20):
-            question = f"{rng.integers(25)} {' '.join(rng.choice(WORDS, 3))}"
-            for known, asked in [(alone, alone), *ways]:
+        ways = [(alone, alone), tuple(make_noted_retrieve(name, one, encoder, "best_of") for one in (plain, noted))]
+        for question in questions(number, num_people):
+            for known, asked in ways:
                 wanted, found = known(question, plain.corpus, 10), asked(question, noted.corpus, 10)
                 assert found.ids.tolist() == wanted.ids.tolist()
                 assert found.scores.tolist() == wanted.scores.tolist()
 
 
+class HalfKnown(RandomEncoder):
+    """Knows no word with a letter beyond ASCII."""
+
+    def unknown_shares(self, texts):
+        return np.array([float(not text.isascii()) for text in texts])
+
+
+def test_leaves_in_unknown_words_have_the_lowest_score_there_is(settings):
+    files = {f"n{file:02}": "\n".join(f"{file} ash {n}." for n in range(20)) for file in range(20)}
+    build("i", write_notes("notes", x="дуб и ясень растут\nash дуб", **files), settings=settings)
+    noted = load_noted_index("i")
+    near, search = found_by(noted, settings.store).corpus, make_single_step("hybrid", HalfKnown())
+    alone = replace(noted.corpus, stored=None)
+    for question in ("ash", "7 ash", "x", "дуб"):
+        wanted, found = search(question, alone, 10), search(question, near, 10)
+        assert found.ids.tolist() == wanted.ids.tolist() and found.scores.tolist() == wanted.scores.tolist()
+    assert near.unknown_leaves(HalfKnown()).any()
+
+
+def test_lists_that_are_too_short_are_made_longer(settings, monkeypatch):
+    monkeypatch.setattr("qrag_jax.search.hybrid._LEAST_NEAR", 1)
+    monkeypatch.setattr("qrag_jax.search.hybrid._MORE_NEAR", 1)
+    build("i", write_people("notes", 20), settings=settings)
+    noted = load_noted_index("i")
+    near, alone = found_by(noted, settings.store).corpus, replace(noted.corpus, stored=None)
+    for name in ("dense", "hybrid"):
+        search = make_single_step(name, RandomEncoder())
+        for question in questions(5, 20):
+            wanted, found = search(question, alone, 3), search(question, near, 3)
+            assert found.ids.tolist() == wanted.ids.tolist() and found.scores.tolist() == wanted.scores.tolist()
+
+
 def test_a_search_is_masked_before_the_nearest_are_chosen(settings):
-    build("i", write_thousand(), settings=settings)
+    build("i", write_people("notes", 20), settings=settings)
     store, documents = check_store("i")
-    query, some = RandomEncoder()(["x"])[0], {3, 7, 30}
+    query, some = RandomEncoder()(["x"])[0], {3, 7, 15}
     for only, exclude, allowed in (
-        (some, (), some), (None, some, set(documents) - some), (some, {7}, {3, 30}), ({999}, (), set()),
+        (some, (), some), (None, some, set(documents) - some), (some, {7}, {3, 15}), ({999}, (), set()),
     ):  # fmt: skip
-        keys, scores = store.search(query, 20, only, exclude)
-        assert set(documents_of(keys)) <= allowed and len(keys) == min(20, 25 * len(allowed))
+        keys, scores = store.search(query, 25, only, exclude)
+        assert set(documents_of(keys)) <= allowed and len(keys) == min(25, 10 * len(allowed))
         assert (np.diff(scores) <= 0).all()
-    corpus = load_index("i").only({"notes/n03.md", "notes/n05.md"})
+    corpus = load_index("i").only({"notes/person0003.md", "notes/person0005.md"})
     ranked = make_single_step("dense", RandomEncoder())("x", corpus, 10)
     whole = make_single_step("dense", RandomEncoder())("x", replace(corpus, stored=None), 10)
     assert ranked.ids.tolist() == whole.ids.tolist()
@@ -267,6 +307,7 @@ def test_a_collection_of_another_dimension_is_refused(milvus):
     build("i", notes, settings=milvus)
     store, name = opened("i"), read_settings("i").collection
     store._client.drop_collection(name)
+    store._dim = 0
     store._make(DIM + 1)
     for fails in (lambda: build("i", notes, settings=milvus), lambda: opened("i").search(np.ones(DIM), 1)):
         with pytest.raises(InputError, match="has vectors of 17 numbers, those of i have 16; drop that collection"):
