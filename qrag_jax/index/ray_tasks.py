@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from qrag_jax import __version__
+from qrag_jax.errors import not_installed
 from qrag_jax.index.prepare import Ask, Made, MakeMaker, Maker, Task, prepare
 from qrag_jax.index.stores.sqlite.entries import Failure
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError
 
 Group = Sequence[Task]
 _SECONDS = 10.0  # to wait for the head of a cluster
@@ -48,7 +49,7 @@ class RayTasks:
         try:
             import ray  # pyright: ignore[reportMissingImports]
         except ImportError as error:
-            raise UsageError("needs `pip install 'qrag_jax[ray]'`", field="engine", value="ray") from error
+            raise not_installed("ray", "ray") from error
         # Ray repeats a task that ran out of memory without end. The driver's own setting says how often.
         os.environ.setdefault("RAY_task_oom_retries", str(_RETRIES))
         with ExitStack() as stack:

@@ -5,6 +5,7 @@ the order of their starts, or all nodes of its `ChunkTree` in preorder. `index/c
 """
 
 import time
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +20,7 @@ from qrag_jax.chunking.text.tables import context_of, searched_text
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.dense import Ranking
-from qrag_jax.search.store import StoredVectors, documents_of, nodes_of
+from qrag_jax.search.store import SURELY_FOUND, StoredVectors, documents_of, nodes_of
 from qrag_jax.types import (
     Chunk,
     Cost,
@@ -28,6 +29,7 @@ from qrag_jax.types import (
     Embed,
     Encoder,
     InputError,
+    InputWarning,
     KnowsWords,
     Span,
     for_questions,
@@ -154,7 +156,7 @@ class Corpus:
 
         Args:
             asked: float32 [dim] of length 1.
-            k: most leaves.
+            k: most leaves. Warns if the store has fewer.
 
         Returns:
             Positions in `leaves`, and cosines in float32, the best first.
@@ -164,6 +166,12 @@ class Corpus:
         """
         assert self.stored is not None
         keys, scores = self.stored.search([document.id for document in self.documents], asked, k)
+        if len(keys) < min(k, len(self.leaves), SURELY_FOUND):
+            reason = (
+                f"the store {self.stored.kind} has not all vectors of {self.stored.place.folder}, so hits are missing"
+            )
+            remedy = "search again when its writer has finished, or put them there with `qrag index add INDEX PATHS...`"
+            warnings.warn(InputWarning(reason, remedy=remedy), stacklevel=3)
         starts = np.array(self._starts)[[self._numbers[name] for name in self.stored.names(documents_of(keys))]]
         return np.searchsorted(self.leaves, starts + nodes_of(keys)), scores
 

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from qrag_jax.names import STORES
 from qrag_jax.search.dense import Ranking
 
+SURELY_FOUND = 10_000  # chunks of a search, where a store has as many; servers have limits
 _NODE_BITS = 24  # of a key; the others are the number of the document's row
 
 

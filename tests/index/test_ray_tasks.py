@@ -37,7 +37,7 @@ def notes(tmp_path, monkeypatch):
 
 def test_ray_that_is_not_installed_is_said(notes, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match=r"engine 'ray': needs `pip install 'qrag_jax\[ray\]'`"):
+    with pytest.raises(UsageError, match=r"ray is not installed; run: pip install 'qrag_jax\[ray\]'"):
         update("i", notes, engine="ray")
 
 

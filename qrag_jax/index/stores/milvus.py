@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from jaxtyping import Float, Int
 
+from qrag_jax.errors import not_installed
 from qrag_jax.search.dense import Ranking
 from qrag_jax.search.store import StorePlace, keys_of
 from qrag_jax.types import InputError, UsageError
@@ -49,7 +50,7 @@ def open_milvus(place: StorePlace) -> "MilvusStore":
     try:
         from pymilvus import MilvusClient  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise UsageError("needs `pip install 'qrag_jax[milvus]'`", field="store", value="milvus") from error
+        raise not_installed("pymilvus", "milvus") from error
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs every error that it also raises
     with _named(place):
         store = MilvusStore(place, MilvusClient(place.uri, token=os.environ.get(TOKEN, ""), timeout=_SECONDS))

@@ -17,7 +17,7 @@ from support.study import Counts
 from support.tiers import PATIENCE
 
 from qrag_jax.documents.read import find_files
-from qrag_jax.errors import InputError, UsageError
+from qrag_jax.errors import InputError, InputWarning, UsageError
 from qrag_jax.index.build import load_noted_index
 from qrag_jax.index.load import load_index
 from qrag_jax.index.prepare import Maker
@@ -254,6 +254,10 @@ def test_what_the_store_has_lost_is_put_again(milvus):
     build("i", notes, settings=milvus)
     client, name = opened("i")._client, read_settings("i").collection
     client.delete(name, filter="document == 1")
+    with pytest.warns(
+        InputWarning, match="the store milvus has not all vectors of i, so hits are missing; search again"
+    ):
+        assert len(make_single_step("dense", RandomEncoder())("x", load_index("i"), 5)) == 1
     assert build("i", notes, settings=milvus).num_same == 2
     check_store("i")
     client.delete(name, filter="key == 16777217")  # a part of one
@@ -344,7 +348,7 @@ def test_a_server_that_is_gone_is_said(tmp_path, monkeypatch):
         ("localhost:19530", "is no address of a Milvus server; give http:// or https://"),
         ("milvus.db", "is no address of a Milvus server"),
         ("http://ada:secret@host:1", r"'http://\.\.\.@host': has a user and password.*MILVUS_TOKEN"),
-        ("http://localhost:1", r"store 'milvus': needs `pip install 'qrag_jax\[milvus\]'`"),
+        ("http://localhost:1", r"pymilvus is not installed; run: pip install 'qrag_jax\[milvus\]'"),
     ],
 )
 def test_bad_addresses_and_a_missing_package_are_said(tmp_path, monkeypatch, uri, reason):
