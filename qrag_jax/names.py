@@ -15,6 +15,7 @@ QUESTIONS = frozenset({"questions"})  # of tasks of a study: you can choose whic
 SHORT = frozenset({"short"})  # its documents may be joined to long ones
 LLM = frozenset({"llm"})  # it asks a language model
 TREE = frozenset({"tree"})  # a strategy that makes trees, or a source of boundaries for one
+BESIDE = frozenset({"beside"})  # a store with its own copy of the vectors, which writers keep up to date
 TREE_OF_TEXT = TREE | {"text"}  # and it needs only the text
 
 _STRATEGIES = "qrag_jax.chunking.strategies"
@@ -207,8 +208,17 @@ DECODER_REWARDS: Registry[Callable[[Any], Any]] = Registry(
 
 STORES: Registry[Callable[[Any], Any]] = Registry(
     "store",
-    (Entry("memory", "qrag_jax.search.dense:in_memory", "compares all vectors exactly, in memory"),),
-)
+    (
+        Entry(
+            "sqlite", "qrag_jax.index.stores.sqlite.vector_rows:open_catalogue",
+            "compares all vectors of the index exactly, in this process",
+        ),
+        Entry(
+            "milvus", "qrag_jax.index.stores.milvus:open_milvus", "a Milvus server compares them exactly (--uri)",
+            BESIDE | {"server"},
+        ),
+    ),
+)  # fmt: skip
 
 _CORPORA = "qrag_jax.data.corpora"
 TASKS: Registry[Callable[..., Any]] = Registry(
@@ -312,6 +322,10 @@ ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "jud
 MULTIHOP_SETS = ("hotpot", "2wiki", "musique")
 FillName = Literal["plain", "widen", "merge"]
 FILLS: tuple[FillName, ...] = get_args(FillName)
+
+# Building an index.
+BuildEngine = Literal["processes", "ray"]
+BUILD_ENGINES: tuple[BuildEngine, ...] = get_args(BuildEngine)
 
 # Engines of local language models.
 Engine = Literal["jax", "llamacpp"]

@@ -75,6 +75,13 @@ ELSEWHERE = {
     "qrag ask notes/ 'Who has the key?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model model.gguf": (
         "tests/cli/test_ask.py, with a server"
     ),
+    "qrag index build big.index notes/ --store milvus --uri http://127.0.0.1:19530": (
+        "tests/index/stores/test_stores.py, with a server"
+    ),
+    "qrag find big.index 'Who has the key?'": "tests/index/stores/test_stores.py, with a server",
+    "qrag index add big.index letters/": "tests/index/stores/test_stores.py, with a server",
+    "qrag index build big.index library/ --engine ray": "tests/index/test_ray_tasks.py, with a cluster",
+    "qrag index build big.index library/ --engine ray --workers 64": "tests/index/test_ray_tasks.py, with a cluster",
     "qrag mcp station.index": "tests/serve/test_mcp.py, with an agent's client",
     "qrag mcp notes.index": "tests/serve/test_mcp.py, with an agent's client",
     "qrag find notes.index 'Who has the key to the garden?' --trace http://127.0.0.1:4318": (

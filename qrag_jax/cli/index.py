@@ -12,7 +12,7 @@ from qrag_jax.cli.flags import made
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.errors import worded
-from qrag_jax.names import CHUNKERS, INDEX_NOTES, PARENTS, STORES, VectorsName
+from qrag_jax.names import BUILD_ENGINES, CHUNKERS, INDEX_NOTES, PARENTS, STORES, VectorsName
 from qrag_jax.types import EncoderOptions, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ _OF_ACTIONS = {
     "strict": ("build", "add"),
     "verify": ("info",),
     "store": ("build", "add"),
+    "uri": ("build", "add"),
+    "engine": ("build", "add"),
     "late": ("build", "add"),
     "vectors": ("build", "add"),
     "notes": ("build", "add"),
@@ -105,11 +107,13 @@ paths [PATHS ...]     files or folders
 . --compressor RUN    run folder of `qrag train compressor`, for --parents compressor
 --notes               build, add: who writes the notes; another choice writes all notes again (default: as in the index;
                       mentions for a new one, or none with a run or levels)
-. --store             build, add: what searches the vectors (default: as in the index; memory for a new one)
+. --store             build, add: what searches the vectors (default: as in the index; sqlite for a new one)
+. --uri URI           build, add: address of the server of --store milvus, for example http://localhost:19530
 --late                new index: store token vectors for `qrag find --late`
 . --vectors             build, add: what a search compares first: float32, or float16 or int8, which read a half or a
                       quarter and compare the best exactly (default: as in the index; float32 for a new one)
 --workers I           processes that read and embed (default: none)
+. --engine            build, add: where they run: on this machine, or on a Ray cluster (default: processes)
 . --num_shards N      build: number of shards
 . --shard I           build: the shard to build, from 0
 --verify              info: check every document against its hash
@@ -280,6 +284,7 @@ def format_info(info: "IndexInfo", is_verified: bool) -> str:
         f"chunks    {worded(settings.cutting, as_flag)}; {num_cut:,} longer than the encoder reads",
         f"notes     {format_notes(info)}",
     ]
+    lines += [f"store     {settings.store} at {settings.uri}, collection {settings.collection}"] if settings.uri else []
     lines += [f"late      {_format_late(*info.late)}"] if settings.late and info.is_whole else []
     lines += [f"left out  {counted(info.left_out)}"] if info.left_out else []
     kept = set(info.kept)
@@ -379,6 +384,7 @@ VERB = Verb(
         "notes": INDEX_NOTES,
         "store": STORES,
         "vectors": get_args(VectorsName),
+        "engine": BUILD_ENGINES,
     },
     renamed={"--html": "--html_part"},
     usage=f"{{{','.join(_ACTIONS)}}} INDEX [PATHS...] [flags]",

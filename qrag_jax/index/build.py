@@ -60,7 +60,8 @@ def index_settings(
     tagger: str | os.PathLike | None = None,
     parents: ParentsName | None = None,
     compressor: str | os.PathLike | None = None,
-    store: StoreName = "memory",
+    store: StoreName = "sqlite",
+    uri: str = "",
     reads: EncoderOptions = AS_MADE,
     late: bool = False,
     vectors: VectorsName = "float32",
@@ -80,6 +81,7 @@ def index_settings(
         parents: how nodes above the leaves get vectors, with strategy `levels`; None is best_child.
         compressor: run of the compressor, with parents `compressor`.
         store: one of `names.STORES`; it finds the nearest vectors.
+        uri: address of the store's server, for a store that has one.
         reads: prompts and size of the vectors; not of a run.
         late: store the vectors of all tokens too (about 77 kB for a chunk of 200 tokens), so that searches with `late`
             need not compute them; not with a run.
@@ -107,7 +109,7 @@ def index_settings(
         reason = (Arg("vectors", vectors), ": does not work with a run or levels; leave it out")
         raise UsageError(reason, field="vectors")
     if run is not None:
-        return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting, store=store)
+        return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting, store=store, uri=uri)
     return IndexSettings(
         chunking,
         os.path.abspath(model) if os.path.isdir(model) or model.endswith(".gguf") else model,
@@ -116,6 +118,7 @@ def index_settings(
         tagger=_tagger_setting(tagger) if by_tagger else None,
         parents=_parents_setting(parents or "best_child", compressor) if has_levels else None,
         store=store,
+        uri=uri,
         reads=reads,
         late=late,
         vectors=vectors,

@@ -105,7 +105,8 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
     nodes = _read_nodes(folder / _NODES, documents)
     vectors = _read_vectors(folder / _VECTORS) if has_vectors else None
     try:
-        made_by = config_from_dict(MadeBy, about["made_by"], str(folder / _ABOUT))
+        known = {name: value for name, value in about["made_by"].items() if name != "store"}  # of earlier versions
+        made_by = config_from_dict(MadeBy, known, str(folder / _ABOUT))
         cost, num_beyond = _read_cost(about["cost"]), about["num_beyond_window"]
         if type(num_beyond) is not int or not 0 <= num_beyond <= len(nodes):
             raise InputError(f"num_beyond_window {num_beyond!r:.80}: must be a count of the {len(nodes)} nodes")

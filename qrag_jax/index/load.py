@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +25,10 @@ from qrag_jax.index.stores.sqlite.entries import (
 from qrag_jax.index.stores.sqlite.note_rows import NoteRow, read_note_rows
 from qrag_jax.index.stores.sqlite.token_rows import find_tokens
 from qrag_jax.index.update_notes import current_mark
+from qrag_jax.names import BESIDE, STORES
 from qrag_jax.search.corpus import Corpus, MadeBy
 from qrag_jax.search.late import StoredTokens
+from qrag_jax.search.store import StoredVectors, StorePlace
 from qrag_jax.types import Chunk, Cost, Document, InputError, Note
 from qrag_jax.unit_rows import unit_rows
 
@@ -146,13 +148,25 @@ def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tupl
         wanted = set(choose([one.id for one in known]))
         known = [one for one in known if one.id in wanted]
     try:
-        corpus = _corpus(known, settings)
+        corpus = _corpus(known, settings, folder)
         return corpus, _notes(rows, corpus, current)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(f"{folder}: its rows are damaged ({error}); {advice(folder)}") from error
 
 
-def _corpus(known: list[Known], settings: IndexSettings) -> Corpus:
+def vectors_beside(numbers: Mapping[str, int], settings: IndexSettings, folder: Path) -> StoredVectors | None:
+    """The vectors in the store beside the catalogue; None if there is none.
+
+    Args:
+        numbers: of the rows of documents, by their ids.
+    """
+    if settings.store not in STORES.choices(*BESIDE):
+        return None
+    place = StorePlace(folder, settings.uri, settings.collection)
+    return StoredVectors(settings.store, place, numbers)
+
+
+def _corpus(known: list[Known], settings: IndexSettings, folder: Path) -> Corpus:
     documents: list[Document] = []
     nodes: list[Chunk] = []
     vectors: list[np.ndarray] = []
@@ -172,10 +186,11 @@ def _corpus(known: list[Known], settings: IndexSettings) -> Corpus:
         tuple(documents),
         tuple(nodes),
         np.ascontiguousarray(joined, np.float32),
-        MadeBy(settings.chunking, settings.model, settings.fingerprint, settings.store),
+        MadeBy(settings.chunking, settings.model, settings.fingerprint),
         Cost(index_bytes=joined.nbytes),
         num_cut,
         tuple(trees),
+        vectors_beside({one.id: one.number for one in known if one.number is not None}, settings, folder),
     )
 
 

@@ -13,6 +13,7 @@ from qrag_jax.index.folder import CATALOGUE, PATIENCE, SHARDS, index_folder, is_
 from qrag_jax.index.parts.make import refresh
 from qrag_jax.index.prepare import MakeMaker
 from qrag_jax.index.settings import read_settings
+from qrag_jax.index.store_writer import with_collection, writing_store
 from qrag_jax.index.stores.sqlite.database import writing_to
 from qrag_jax.index.stores.sqlite.document_rows import mend, remove
 from qrag_jax.index.update_notes import KnownTexts, check_notes, update_notes
@@ -150,9 +151,11 @@ def remove_documents(
                     f"{path}: not in the index {folder}; list its documents with `qrag index info {folder} --json`"
                 )
             gone |= dict.fromkeys(here)
-        with writing_to(folder) as connection:
+        settings = with_collection(settings)
+        with writing_to(folder) as connection, writing_store(folder, connection, settings) as store:
             for name in gone:
                 remove(connection, folder, name)
+            store.remove(*(known[name].number for name in gone))
             if make is not None:
                 update_notes(connection, folder, settings, make, KnownTexts(connection), read_notes)
             refresh(connection, folder, settings, lambda: None if make is None else make().embed)

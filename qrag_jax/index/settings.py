@@ -13,11 +13,12 @@ from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.files.manifest import json_text
 from qrag_jax.files.whole_file import read_json, write_whole
 from qrag_jax.index.folder import ABOUT, index_folder, is_filled, is_index
-from qrag_jax.names import CHUNKERS, NoteReaderName, ParentsName, StoreName, VectorsName
+from qrag_jax.names import CHUNKERS, STORES, NoteReaderName, ParentsName, StoreName, VectorsName
 from qrag_jax.types import Arg, EncoderOptions, InputError, UsageError
 
 FORMAT = 6
-# 2 added notes, 3 taggers and levels, 4 stores, 5 prompts and sizes, 6 codes; an older index has the default of each.
+# 2 added notes, 3 taggers and levels, 4 stores, 5 prompts and sizes, 6 servers and codes; an older index has the
+# default of each.
 FORMATS = (1, 2, 3, 4, 5, 6)
 _LATE = "late"  # its vectors also depend on the text around a chunk
 
@@ -95,6 +96,8 @@ class IndexSettings:
         parents: how nodes above the leaves get vectors, if the levels of the trees have names. None for other trees,
             whose nodes are all embedded.
         store: one of `names.STORES`; it finds the nearest vectors.
+        uri: address of the server of the store; empty for stores without one.
+        collection: name of the vectors of this index in the store, chosen once; empty before they are first written.
         reads: how the encoder reads; not that of a run.
         late: the vectors of the tokens of all chunks are stored too, for late interaction.
         vectors: what a search compares first; float16 and int8 read less, and compare the best exactly.
@@ -111,7 +114,9 @@ class IndexSettings:
     notes: NotesSetting = NotesSetting()
     tagger: TaggerSetting | None = None
     parents: ParentsSetting | None = None
-    store: StoreName = "memory"
+    store: StoreName = "sqlite"
+    uri: str = ""
+    collection: str = ""
     reads: EncoderOptions = EncoderOptions()
     late: bool = False
     vectors: VectorsName = "float32"
@@ -121,6 +126,10 @@ class IndexSettings:
             raise UsageError("index: a tagger and points=tagger work only together; set both or neither")
         if self.parents is not None and not self.has_levels:
             raise UsageError("index: has parents, but no levels; choose strategy levels, or leave parents out")
+        if (self.store in STORES.choices("server")) != bool(self.uri):
+            has_none = ("has no server; leave ", Arg("uri"), " out")
+            needs = ("needs the address of its server; give it (", Arg("uri"), ")")
+            raise UsageError(has_none if self.uri else needs, field="store", value=self.store)
 
     @property
     def has_levels(self) -> bool:
@@ -160,10 +169,10 @@ class IndexSettings:
 
     @property
     def without_places(self) -> "IndexSettings":
-        """The settings without the folders of encoder, tagger and compressor; their fingerprints identify them."""
+        """The settings without the folders of encoder, tagger and compressor, which fingerprints identify."""
         tagger = self.tagger and replace(self.tagger, run="")
         parents = self.parents and replace(self.parents, run=self.parents.run and "anywhere")
-        return replace(self, model="", tagger=tagger, parents=parents)
+        return replace(self, model="", tagger=tagger, parents=parents, collection="")
 
 
 def read_settings(path: str | os.PathLike) -> IndexSettings:
@@ -192,7 +201,10 @@ def read_settings(path: str | os.PathLike) -> IndexSettings:
             "and build it again",
             file=about,
         )
-    return config_from_dict(IndexSettings, value["settings"], str(about))
+    settings = value["settings"]
+    if isinstance(settings, dict) and settings.get("store") == "memory":  # the name of the only store of format 4
+        settings = {**settings, "store": "sqlite"}
+    return config_from_dict(IndexSettings, settings, str(about))
 
 
 def write_settings(folder: Path, settings: IndexSettings) -> None:
@@ -226,7 +238,7 @@ def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
     for one, other, what in ((known.tagger, asked.tagger, "tagger"), (known.parents, asked.parents, "compressor")):
         if one is not None and other is not None:
             check_made_by(one, other.fingerprint, what, other.run)
-    return replace(known, notes=asked.notes, store=asked.store, vectors=asked.vectors)
+    return replace(known, notes=asked.notes, store=asked.store, uri=asked.uri, vectors=asked.vectors)
 
 
 def check_made_by(setting: TaggerSetting | ParentsSetting, fingerprint: str, what: str, run: str) -> None:

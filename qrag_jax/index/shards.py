@@ -27,6 +27,7 @@ from qrag_jax.index.folder import (
 from qrag_jax.index.parts.make import refresh
 from qrag_jax.index.prepare import MakeMaker
 from qrag_jax.index.settings import IndexSettings, read_settings, write_settings
+from qrag_jax.index.store_writer import with_collection, writing_store
 from qrag_jax.index.stores.sqlite.database import create, named, reading_from, writing_to
 from qrag_jax.index.stores.sqlite.document_rows import copy, mend, read_all
 from qrag_jax.index.stores.sqlite.entries import to_bytes
@@ -134,6 +135,7 @@ def merge_shards(
             )
         shards = [shard for name in names if is_index(shard := folder / SHARDS / name)]
         settings = _common([(shard, read_settings(shard)) for shard in shards], folder)
+        known_as = read_settings(folder).collection if is_index(folder) else settings.collection
         if is_index(folder) and (there := read_settings(folder)).without_places != settings.without_places:
             raise UsageError(
                 (
@@ -156,7 +158,10 @@ def merge_shards(
                         if one.id not in known or known[one.id].origin != one.origin:
                             copy(connection, folder, one, source)
                             known[one.id] = one
+            settings = with_collection(replace(settings, collection=known_as))
             write_settings(folder, settings)
+            with writing_store(folder, connection, settings):
+                pass  # puts the vectors of the new documents
             if settings.has_notes:
                 assert make is not None
                 update_notes(connection, folder, settings, make(settings), KnownTexts(connection), read_notes)

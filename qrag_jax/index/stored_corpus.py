@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.chunking.text.tables import context_of, searched_text
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.index.load import ChooseNames
+from qrag_jax.index.load import ChooseNames, vectors_beside
 from qrag_jax.index.parts.make import (
     DOCUMENTS,
     NOTES,
@@ -261,7 +261,10 @@ class StoredCorpus(Corpus):
             catalogue=catalogue,
             documents=_Lazy(num_documents, lambda number: self._read(number).document),
             nodes=_Lazy(size, self._node),
-            made_by=MadeBy(settings.chunking, settings.model, settings.fingerprint, settings.store),
+            made_by=MadeBy(settings.chunking, settings.model, settings.fingerprint),
+            stored=vectors_beside(
+                dict(zip(parts.listed.ids, parts.listed.numbers.tolist(), strict=True)), settings, folder
+            ),
             cost=Cost(index_bytes=4 * size * parts.placed[0].part.vectors.shape[1]),
             num_beyond_window=int(parts.of_documents("num_cut").sum()),
             trees=_Lazy(num_documents if settings.is_tree else 0, self._tree),

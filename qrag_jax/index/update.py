@@ -39,6 +39,7 @@ from qrag_jax.index.folder import (
 )
 from qrag_jax.index.parts.make import refresh
 from qrag_jax.index.prepare import KnownVectors, Made, MakeMaker, Maker, Task, prepare
+from qrag_jax.index.ray_tasks import RayTasks
 from qrag_jax.index.remove import check_place, gone, with_records
 from qrag_jax.index.settings import (
     IndexSettings,
@@ -47,6 +48,7 @@ from qrag_jax.index.settings import (
     settings_of,
     write_settings,
 )
+from qrag_jax.index.store_writer import StoreWriter, with_collection, writing_store
 from qrag_jax.index.stores.sqlite.database import create, writing_to
 from qrag_jax.index.stores.sqlite.document_rows import (
     LOST,
@@ -62,6 +64,7 @@ from qrag_jax.index.stores.sqlite.entries import Entry, Failure, Origin
 from qrag_jax.index.token_size import check_room
 from qrag_jax.index.update_notes import KnownTexts, NotesMade, check_notes, take_up, update_notes
 from qrag_jax.index.workers import Group, Workers
+from qrag_jax.names import BuildEngine
 from qrag_jax.types import InputError, NoteReader, ReadsTokens, UsageError
 
 # Version of the code that turns text into chunks and embeds them; a new version reads all files again. Version 1
@@ -110,11 +113,13 @@ class Plan:
         mirror: remove documents that are not below the paths.
         encoding: of text; None reads a document in its earlier encoding, and new ones in UTF-8.
         strict: a file that cannot be read, or only in part (`refuse_part`), ends the update.
-        num_workers: number of processes that read; 0 reads in this process.
+        num_workers: number of processes that read; 0 reads in this process, or on all CPUs of a Ray cluster.
+        engine: where these processes run.
         patience: seconds to wait for another writer.
         waits: called with a message that names the other writer.
         progress: called with (files done, files in all).
-        makes_notes: make the notes at the end; the merge does that for shards.
+        makes_notes: make the notes at the end, and write to the store beside the catalogue; the merge does that for
+            shards.
         read_notes: writes the notes; None takes the reader of the settings.
         keeps_notes: the writer of notes comes from the index, not from the user. The update is refused if another
             command changes that writer in the meantime.
@@ -126,6 +131,7 @@ class Plan:
     encoding: str | None = None
     strict: bool = False
     num_workers: int = 0
+    engine: BuildEngine = "processes"
     patience: float = PATIENCE
     waits: Callable[[str], object] = field(default=lambda message: None)
     progress: Callable[[int, int], object] = field(default=lambda done, of: None)
@@ -177,12 +183,14 @@ def update_index(
             if known_settings is None:
                 create(folder)
             before = mend(folder)
-            with writing_to(folder) as connection:
+            settings = with_collection(known_settings or settings)
+            beside = settings if plan.makes_notes else replace(settings, store="sqlite", uri="")
+            with writing_to(folder) as connection, writing_store(folder, connection, beside) as store:
                 known = list(before.known.values())
                 found = with_records(found, paths, [one.id for one in known])
                 if not plan.mirror:
                     found = _with_known_ids(found, [one.id for one in known])
-                changes = _Update(folder, connection, known_settings or settings, make, plan, known).run(paths, found)
+                changes = _Update(folder, connection, settings, make, plan, known, store).run(paths, found)
         finally:
             if not is_index(folder):  # nothing was written: no encoder, or no file
                 sqlite.remove(folder / CATALOGUE)
@@ -224,8 +232,10 @@ class _Update:
         make: MakeMaker,
         plan: Plan,
         known: list[Known],
+        store: StoreWriter,
     ) -> None:
         self.folder, self.connection, self.settings, self.make, self.plan = folder, connection, settings, make, plan
+        self.store = store
         self.known = {one.id: one for one in known}
         self.readers = _Readers(known)
         numbers = [one.number for one in known if one.number is not None]
@@ -269,6 +279,7 @@ class _Update:
         for name in removed:
             self.note_texts.keep(name)  # the file may have been renamed
             remove(self.connection, self.folder, name)
+        self.store.remove(*(self.known[name].number for name in removed))
         notes = self._update_notes()
         self._refresh()
         removed = tuple(name for name in removed if self.known[name].number is not None)  # documents, not failures
@@ -336,8 +347,9 @@ class _Update:
         return None
 
     def _prepared(self, groups: Iterator[Group]) -> Iterator[Made]:
-        if self.plan.num_workers:
-            with Workers(self.plan.num_workers, self.make, self._check_encoder, self.ask) as workers:
+        if self.plan.num_workers or self.plan.engine == "ray":
+            engine = RayTasks if self.plan.engine == "ray" else Workers
+            with engine(self.plan.num_workers, self.make, self._check_encoder, self.ask) as workers:
                 yield from workers.run(groups)
             return
         for group in groups:
@@ -364,7 +376,9 @@ class _Update:
             refuse_part(result.document)
         if result.document.id in self.known:
             self.note_texts.keep(result.document.id)  # writing the document removes its notes
-        number = put(self.connection, self.folder, result)
+        number = put(self.connection, self.folder, result, self.store.put)
+        if (before := self.known.get(result.document.id)) is not None:
+            self.store.remove(before.number)
         self.vectors.add(number, result)
         if (part := read_in_part(result.document)) is not None:
             self.counts = replace(self.counts, lossy=(*self.counts.lossy, part))

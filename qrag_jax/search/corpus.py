@@ -5,6 +5,7 @@ the order of their starts, or all nodes of its `ChunkTree` in preorder. `index/c
 """
 
 import time
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,9 +18,9 @@ from qrag_jax.chunking.text.chunks import chunk_text, make_chunk
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.text.tables import context_of, searched_text
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.names import STORES, StoreName
 from qrag_jax.search.bm25 import Bm25Index
-from qrag_jax.search.dense import FindNearest
+from qrag_jax.search.dense import Ranking
+from qrag_jax.search.store import SURELY_FOUND, StoredVectors, documents_of, nodes_of
 from qrag_jax.types import (
     Chunk,
     Cost,
@@ -28,6 +29,7 @@ from qrag_jax.types import (
     Embed,
     Encoder,
     InputError,
+    InputWarning,
     KnowsWords,
     Span,
     for_questions,
@@ -51,13 +53,11 @@ class MadeBy:
         chunking: how documents were cut; None if there was no config.
         encoder: name of the encoder, for messages.
         fingerprint: of the encoder (`types.Encoder`); empty if it has none.
-        store: one of `names.STORES`; it finds the nearest vectors.
     """
 
     chunking: ChunkConfig | None = None
     encoder: str = ""
     fingerprint: str = ""
-    store: StoreName = "memory"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +72,7 @@ class Corpus:
         cost: of chunks and vectors.
         num_beyond_window: number of nodes longer than the encoder's window.
         trees: empty, or one for each document with the same nodes.
+        stored: the same vectors in a store beside the index; None compares `vectors` only.
 
     Raises:
         InputError: there is no node, a node is outside its document or out of order, an id is repeated, or vectors or
@@ -85,6 +86,7 @@ class Corpus:
     cost: Cost = field(default_factory=Cost)
     num_beyond_window: int = 0
     trees: tuple[ChunkTree, ...] = ()
+    stored: StoredVectors | None = None
     _starts: tuple[int, ...] = field(init=False, repr=False)  # first node of each document, then the number of nodes
 
     def __post_init__(self) -> None:
@@ -149,10 +151,34 @@ class Corpus:
         vectors = self.vectors[self.leaves] if self.trees else self.vectors
         return vectors if are_unit(vectors, UNIT_SLACK).all() else unit_rows(vectors)
 
-    @cached_property
-    def find_nearest(self) -> FindNearest:
-        """Finds the leaves whose vectors are nearest to questions, with the store of the corpus."""
-        return STORES.load(self.made_by.store)(self.unit_vectors)
+    @property
+    def finds_near(self) -> bool:
+        """True if `find_near` finds the nearest leaves without a comparison of all."""
+        return self.stored is not None
+
+    def find_near(self, asked: np.ndarray, k: int) -> Ranking:
+        """The leaves that the store finds nearest to a question.
+
+        Args:
+            asked: float32 [dim] of length 1.
+            k: most leaves. Warns if the store has fewer.
+
+        Returns:
+            Positions in `leaves`, and cosines in float32, the best first.
+
+        Raises:
+            InputError: the store cannot be reached, or has lost its vectors.
+        """
+        assert self.stored is not None
+        keys, scores = self.stored.search(list(self._numbers), asked, k)
+        if len(keys) < min(k, len(self.leaves), SURELY_FOUND):
+            reason = (
+                f"the store {self.stored.kind} has not all vectors of {self.stored.place.folder}, so hits are missing"
+            )
+            remedy = "search again when its writer has finished, or put them there with `qrag index add INDEX PATHS...`"
+            warnings.warn(InputWarning(reason, remedy=remedy), stacklevel=3)
+        starts = np.array(self._starts)[[self._numbers[name] for name in self.stored.names(documents_of(keys))]]
+        return np.searchsorted(self.leaves, starts + nodes_of(keys)), scores
 
     def unknown_leaves(self, embed: Embed) -> np.ndarray:
         """bool [leaves], True for those in words that the encoder does not know; looked up once and kept.

@@ -1,6 +1,6 @@
 """Exact search by vectors: it compares every question with every chunk."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,13 +12,6 @@ _CACHED_ELEMENTS = 150_000  # of copied vectors at a time: 1.2 MB, which stay in
 _DIGITS = 9
 _SMALLEST = 10.0**-_DIGITS  # scores that are rounded to as many digits
 Ranking = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]
-# (questions [q, dim], k) -> for each question the positions of its `k` nearest vectors and their cosines, best first.
-FindNearest = Callable[[Float[np.ndarray, "q dim"], int], list[Ranking]]
-
-
-def in_memory(vectors: Float[np.ndarray, "n dim"] | Rows) -> FindNearest:
-    """A store (`names.STORES`) that keeps the unit vectors of all chunks in memory and compares each one."""
-    return lambda questions, k: search_vectors(questions, vectors, k)
 
 
 def search_vectors(

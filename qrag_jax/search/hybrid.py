@@ -11,11 +11,21 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, are_unknown, embed_question
-from qrag_jax.search.dense import cosine_scores, may_be_best, rough_cosines, rough_error_of, rounded, top_in_order
+from qrag_jax.search.dense import (
+    cosine_scores,
+    may_be_best,
+    rough_cosines,
+    rough_error,
+    rough_error_of,
+    rounded,
+    search_vectors,
+    top_in_order,
+)
 from qrag_jax.types import Embed, Note, UsageError
 
 _RANK_CONSTANT = 60.0
 WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/search/results/own_documents
+_LEAST_NEAR, _MORE_NEAR = 200, 20  # leaves that a store finds: at least, and for each one wanted
 _FUSED_DIGITS = 15  # neighbours at rank 1,000 differ by 1e-6, at rank 100,000 by 1e-10
 SomeRanked = TypeVar("SomeRanked", bound="Ranked")
 
@@ -71,7 +81,13 @@ def rank_dense(question: str, corpus: Corpus, embed: Embed, top_k: int | None = 
     """
     check_top_k(top_k)
     asked = embed_question(corpus, embed, question)
-    ((places, scores),) = corpus.find_nearest(asked[None], len(corpus.leaves) if top_k is None else top_k)
+    vectors = corpus.unit_vectors
+    if not corpus.finds_near or top_k is None:
+        ((places, scores),) = search_vectors(asked[None], vectors, len(vectors) if top_k is None else top_k)
+    else:
+        nothing = np.zeros(len(vectors))
+        exact = lambda leaves: cosine_scores(asked[None], vectors[leaves])[0]  # noqa: E731
+        places, scores = first_near(corpus, asked, nothing, nothing > 0, exact, top_k, 0.0)
     return Ranked(corpus.leaves[places], scores)
 
 
@@ -130,17 +146,18 @@ def rank_hybrid(
     """
     check_top_k(top_k)
     by_words = words_weight(question, embed, weight)
-    if top_k is not None and by_words == weight and corpus.made_by.store == "memory":
+    if top_k is not None and by_words == weight:
         asked, vectors = embed_question(corpus, embed, question), corpus.unit_vectors
-        best, found = first_fused(
-            rough_cosines(asked[None], vectors)[0],
-            corpus.words.shares(readable(question)),
-            corpus.unknown_leaves(embed),
-            lambda leaves: cosine_scores(asked[None], vectors[leaves])[0],
-            top_k,
-            weight,
-            rough_error_of(vectors),
-        )
+        shares, unknown = corpus.words.shares(readable(question)), corpus.unknown_leaves(embed)
+
+        def exact(leaves: Int[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
+            return cosine_scores(asked[None], vectors[leaves])[0]
+
+        if corpus.finds_near:
+            best, found = first_near(corpus, asked, shares, unknown, exact, top_k, weight)
+        else:
+            rough = rough_cosines(asked[None], vectors)[0]
+            best, found = first_fused(rough, shares, unknown, exact, top_k, weight, rough_error_of(vectors))
         return Ranked(corpus.leaves[best], found)
     near = rank_dense(question, corpus, embed)
     scores = np.zeros(len(corpus))
@@ -184,9 +201,64 @@ def first_fused(
         rough = np.where(unknown, rough.min(), rough)
     near = may_be_best((1 - weight) * rough + weight * shares, top_k, error)
     scores = exact(near) if lowest is None else np.where(unknown[near], lowest, exact(near))
-    found = rounded((1 - weight) * scores + weight * shares[near])
-    best = top_in_order(found, top_k, None if then is None else then(near))
-    return near[best], found[best]
+    return _first_of(near, scores, shares, top_k, weight, then)
+
+
+def first_near(
+    corpus: Corpus,
+    asked: Float[np.ndarray, " dim"],
+    shares: Float[np.ndarray, " leaves"],
+    unknown: Bool[np.ndarray, " leaves"],
+    exact: Callable[[Int[np.ndarray, " _"]], Float[np.ndarray, " _"]],
+    top_k: int,
+    weight: float,
+    then: Callable[[Int[np.ndarray, " _"]], Float[np.ndarray, " _"]] | None = None,
+    linked: Callable[[Int[np.ndarray, " _"]], Int[np.ndarray, " _"]] = lambda leaves: leaves,
+) -> tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]:
+    """As `first_fused`, among the leaves that the store finds nearest and those with the best words.
+
+    A leaf outside both lists scores at most
+
+        (1 - weight) * (worst cosine that the store found) + weight * (worst share of the list of words)
+
+    If the last of the first `top_k` is not above this, the lists are made four times as long. So the result is that of
+    `first_fused` if the store is exact.
+
+    Args:
+        corpus: with vectors in a store.
+        asked: vector of the question, of length 1.
+        shares, unknown, exact, top_k, weight, then: as in `first_fused`.
+        linked: positions of leaves -> these and others whose scores may be as high because of them.
+    """
+    lowest = exact(np.sort(corpus.find_near(-asked, _LEAST_NEAR)[0])).min() if unknown.any() else None
+    number = max(_LEAST_NEAR, _MORE_NEAR * top_k)
+    while True:
+        near, rough = corpus.find_near(asked, number)
+        wordy = top_in_order(shares, number) if weight else near[:0]
+        worst = shares[wordy].min(initial=1.0)
+        leaves = linked(np.union1d(near, wordy))
+        scores = exact(leaves) if lowest is None else np.where(unknown[leaves], lowest, exact(leaves))
+        best, found = _first_of(leaves, scores, shares, top_k, weight, then)
+        if len(near) < number:  # the store has no more
+            return best, found
+        bound = (1 - weight) * (rough[-1] + rough_error(len(asked))) + weight * worst
+        if len(found) == top_k and found[-1] > bound:
+            return best, found
+        number *= 4
+
+
+def _first_of(
+    leaves: Int[np.ndarray, " n"],
+    scores: Float[np.ndarray, " n"],
+    shares: Float[np.ndarray, " leaves"],
+    top_k: int,
+    weight: float,
+    then: Callable[[Int[np.ndarray, " _"]], Float[np.ndarray, " _"]] | None,
+) -> tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]:
+    """The first `top_k` of some leaves by their exact scores and shares, and their fused scores."""
+    found = rounded((1 - weight) * scores + weight * shares[leaves])
+    best = top_in_order(found, top_k, None if then is None else then(leaves))
+    return leaves[best], found[best]
 
 
 def words_weight(question: str, embed: Embed, weight: float) -> float:

@@ -37,6 +37,7 @@ from qrag_jax.search.hybrid import (
     Retrieve,
     check_top_k,
     first_fused,
+    first_near,
     fused_with_words,
     known_scores,
     rank_words,
@@ -309,7 +310,11 @@ def rank_noted(
     config = config or NoteSearch()
     corpus = noted.corpus
     asked = embed_question(corpus, embed, question)
-    if top_k is not None and config == NoteSearch("best_of", words_weight=config.words_weight) and noted.notes:
+    if (
+        top_k is not None
+        and config == NoteSearch("best_of", words_weight=config.words_weight)
+        and (noted.notes or corpus.finds_near)
+    ):
         if words_weight(question, embed, config.words_weight) == config.words_weight:
             return _first_best_of(question, asked, noted, embed, config.words_weight, top_k)
     own = _cosines(corpus.unit_vectors, asked)
@@ -332,7 +337,6 @@ def _first_best_of(
 ) -> NotedRanked:
     """As `rank_noted` in capped `best_of`, with exact scores only for leaves that may be among the first `top_k`."""
     corpus, vectors, asking, answering = noted.corpus, noted.corpus.unit_vectors, noted.asking, noted.answering
-    rough, rough_notes = (rough_cosines(asked[None], some)[0] for some in (vectors, noted.vectors))
     moving: list[np.ndarray] = []
 
     def exact(leaves: Int[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
@@ -345,16 +349,18 @@ def _first_best_of(
         moving.append(notes[lifting[np.argsort(-scores[lifting], kind="stable")]])
         return best_of_scores(own, scores, answering[notes])[leaves]
 
-    best, found = first_fused(
-        best_of_scores(rough, rough_notes, answering, asking),
-        noted.words.shares(readable(question)) if weight else np.zeros(len(vectors)),
-        corpus.unknown_leaves(embed) if weight else np.zeros(len(vectors), bool),
-        exact,
-        top_k,
-        weight,
-        max(rough_error_of(vectors), rough_error_of(noted.vectors)),
-        then=lambda leaves: _cosines(vectors[leaves], asked),
-    )
+    shares = noted.words.shares(readable(question)) if weight else np.zeros(len(vectors))
+    unknown = corpus.unknown_leaves(embed) if weight else np.zeros(len(vectors), bool)
+    then = lambda leaves: _cosines(vectors[leaves], asked)  # noqa: E731
+    if not corpus.finds_near:
+        rough, rough_notes = (rough_cosines(asked[None], some)[0] for some in (vectors, noted.vectors))
+        rough = best_of_scores(rough, rough_notes, answering, asking)
+        error = max(rough_error_of(vectors), rough_error_of(noted.vectors))
+        best, found = first_fused(rough, shares, unknown, exact, top_k, weight, error, then)
+    else:
+        # A note lifts its leaf no higher than the one that it comes from.
+        linked = lambda leaves: np.union1d(leaves, answering[np.isin(asking, leaves)])  # noqa: E731
+        best, found = first_near(corpus, asked, shares, unknown, exact, top_k, weight, then, linked)
     return NotedRanked(corpus.leaves[best], found, question, noted, moving[-1], bool(weight))
 
 

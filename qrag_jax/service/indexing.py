@@ -18,7 +18,7 @@ from qrag_jax.index.remove import outside, remove_documents
 from qrag_jax.index.settings import IndexSettings, NotesSetting, read_settings
 from qrag_jax.index.shards import build_shard
 from qrag_jax.index.update import Changes, Plan, update_index
-from qrag_jax.names import NoteReaderName, ParentsName, StoreName, VectorsName
+from qrag_jax.names import BuildEngine, NoteReaderName, ParentsName, StoreName, VectorsName
 from qrag_jax.service.cutting import LEVELS, TREE, CutOptions, chunking_of
 from qrag_jax.types import Chunk, Document, EncoderOptions, NoteReader, ReadNotes, UsageError, Watch
 
@@ -52,10 +52,11 @@ class UpdateRequest:
         encoder: minilm, a folder or a hub id. If `encoder`, `retriever` and `cut` give nothing: as in the index.
         cut: how documents are cut.
         notes: how notes are written.
-        store: searches the vectors; None: as in the index, or `memory` for a new one.
+        store: searches the vectors; None: as in the index, or `sqlite` for a new one.
+        uri: address of the server of the store; None: as in the index.
         late: store the vectors of tokens too; False: as in the index.
         vectors: what a search compares first; None: as in the index, or float32 for a new one.
-        encoding, strict, num_workers: as in `Plan`.
+        encoding, strict, num_workers, engine: as in `Plan`.
         shard, num_shards: the shard to build, and the number of shards; None builds the whole index.
     """
 
@@ -68,11 +69,13 @@ class UpdateRequest:
     reads: EncoderOptions = EncoderOptions()
     notes: NotesRequest = NotesRequest()
     store: StoreName | None = None
+    uri: str | None = None
     late: bool = False
     vectors: VectorsName | None = None
     encoding: str | None = None
     strict: bool = False
     num_workers: int = 0
+    engine: BuildEngine = "processes"
     shard: int | None = None
     num_shards: int | None = None
 
@@ -133,6 +136,7 @@ def update(request: UpdateRequest, watch: NotesWatch = NOBODY) -> Updated:
         encoding=request.encoding,
         strict=request.strict,
         num_workers=request.num_workers,
+        engine=request.engine,
         waits=watch.note,
         progress=watch.stage("documents"),
         note_progress=watch.stage("notes"),
@@ -167,11 +171,12 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
     given = [name for name, value in named.items() if value is not None] + request.cut.given + [*request.reads.given]
     there = read_settings(request.folder) if is_index(request.folder) else None
     notes = _setting(request.notes, request.folder, None if there is None else there.notes)
-    store = request.store or (there.store if there is not None else "memory")
+    store = request.store or ("sqlite" if there is None else there.store)
+    uri = request.uri or (there.uri if there is not None and there.store == store else "")
     late = request.late or (there is not None and there.late)
     vectors = request.vectors or (there.vectors if there is not None else "float32")
     if not given and there is not None:
-        return replace(there, notes=notes or there.notes, store=store, late=late, vectors=vectors)
+        return replace(there, notes=notes or there.notes, store=store, uri=uri, late=late, vectors=vectors)
     if request.retriever is not None and len(given) > 1:
         reason = ("does not work with ", Arg("retriever"), ": a run reads sentences, with its own encoder")
         raise UsageError(reason, field=given[1])
@@ -186,6 +191,7 @@ def make_settings(request: UpdateRequest) -> IndexSettings:
         parents=cast("ParentsName | None", cut.parents or (cut.compressor and "compressor")),
         compressor=cut.compressor,
         store=store,
+        uri=uri,
         reads=request.reads,
         late=late,
         vectors=vectors,

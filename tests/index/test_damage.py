@@ -181,9 +181,9 @@ def test_a_newer_format_is_said(notes):
     ):
         load_index("i")
     about = json.loads(Path("i/index.json").read_text())
-    Path("i/index.json").write_text(json.dumps(about | {"format": 6}))
+    Path("i/index.json").write_text(json.dumps(about | {"format": 7}))
     with pytest.raises(
-        InputError, match="index.json: format 6, this version of qrag_jax reads 1 and 2 and 3 and 4 and 5; update"
+        InputError, match="index.json: format 7, this version of qrag_jax reads 1 and 2 and 3 and 4 and 5 and 6; update"
     ):
         load_index("i")
 
@@ -217,3 +217,11 @@ def test_an_index_without_a_document_is_said(notes):
     with pytest.raises(InputError, match="i: has no documents; add some with `qrag index add i PATHS...`"):
         load_index("i")
     assert update("i", notes).num_embedded == 3
+
+
+def test_the_store_of_earlier_formats_is_the_catalogue(notes):
+    about = json.loads(Path("i/index.json").read_text())
+    known = {name: value for name, value in about["settings"].items() if name not in ("uri", "collection")}
+    earlier = settings.with_sha256({**known, "store": "memory"}) | {"format": 5}
+    Path("i/index.json").write_text(json.dumps(earlier))
+    assert settings.read_settings("i").store == "sqlite" and load_index("i").stored is None

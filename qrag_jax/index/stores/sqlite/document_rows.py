@@ -7,7 +7,7 @@ Damage is found before an index is written to. Whole rows are kept, and damaged 
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -216,8 +216,17 @@ def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
     return Survey(known, gone, fault, tuple(pairs), tuple(damaged_notes), has_notes(connection))
 
 
-def put(connection: sqlite3.Connection, folder: Path, entry: Entry) -> int:
-    """Writes or replaces a document, completely or not at all. Returns the number of its row."""
+def put(
+    connection: sqlite3.Connection,
+    folder: Path,
+    entry: Entry,
+    beside: Callable[[int, Entry], object] = lambda number, entry: None,
+) -> int:
+    """Writes or replaces a document, completely or not at all. Returns the number of its row.
+
+    Args:
+        beside: called with the number and the entry before the transaction ends; an error undoes it.
+    """
     row = astuple(pack(entry))
     with transaction(connection, folder / CATALOGUE):
         _delete(connection, entry.document.id)
@@ -227,6 +236,7 @@ def put(connection: sqlite3.Connection, folder: Path, entry: Entry) -> int:
         assert number is not None  # every INSERT has one
         _enter(connection, entry.document.id, number, entry.origin, b"", row)
         put_tokens(connection, number, entry.tokens)
+        beside(number, entry)
     return number
 
 
