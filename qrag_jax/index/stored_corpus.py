@@ -262,9 +262,7 @@ class StoredCorpus(Corpus):
             documents=_Lazy(num_documents, lambda number: self._read(number).document),
             nodes=_Lazy(size, self._node),
             made_by=MadeBy(settings.chunking, settings.model, settings.fingerprint),
-            stored=vectors_beside(
-                dict(zip(parts.listed.ids, parts.listed.numbers.tolist(), strict=True)), settings, folder
-            ),
+            stored=vectors_beside(parts.listed.by_id, settings, folder),
             cost=Cost(index_bytes=4 * size * parts.placed[0].part.vectors.shape[1]),
             num_beyond_window=int(parts.of_documents("num_cut").sum()),
             trees=_Lazy(num_documents if settings.is_tree else 0, self._tree),

@@ -50,6 +50,11 @@ class Listed:
     numbers: Int[np.ndarray, " documents"]
     keys: np.ndarray
 
+    @property
+    def by_id(self) -> dict[str, int]:
+        """The numbers by the ids."""
+        return dict(zip(self.ids, self.numbers.tolist(), strict=True))
+
 
 @dataclass(frozen=True, eq=False)
 class Placed:
