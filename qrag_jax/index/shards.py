@@ -24,7 +24,7 @@ from qrag_jax.index.folder import (
     is_index,
     one_writer,
 )
-from qrag_jax.index.prepare import MakeMaker
+from qrag_jax.index.prepare import MakeMaker, bring_up_to_format
 from qrag_jax.index.settings import IndexSettings, read_settings, write_settings
 from qrag_jax.index.stores.sqlite.database import create, named, reading_from, writing_to
 from qrag_jax.index.stores.sqlite.document_rows import copy, mend, read_all
@@ -147,7 +147,7 @@ def merge_shards(
             )
         check_notes(folder, settings, make, read_notes)
         create(folder)
-        known = mend(folder).known
+        known = (bring_up_to_format(folder, waits) or mend(folder)).known
         with writing_to(folder) as connection:
             for shard in shards:
                 with reading_from(shard) as source:

@@ -28,6 +28,7 @@ from qrag_jax.documents.read import (
 )
 from qrag_jax.documents.told import named
 from qrag_jax.files import sqlite
+from qrag_jax.files.sqlite import Damaged
 from qrag_jax.index.folder import (
     CATALOGUE,
     PATIENCE,
@@ -38,7 +39,7 @@ from qrag_jax.index.folder import (
     one_writer,
 )
 from qrag_jax.index.prepare import KnownVectors, Made, MakeMaker, Maker, Task, prepare
-from qrag_jax.index.remove import check_place, gone, with_records
+from qrag_jax.index.remove import check_place, gone, look_up, with_records
 from qrag_jax.index.settings import (
     IndexSettings,
     check_encoder,
@@ -51,7 +52,8 @@ from qrag_jax.index.stores.sqlite.document_rows import (
     LOST,
     LOST_REASON,
     Known,
-    mend,
+    Survey,
+    look_over,
     put,
     put_beside,
     put_failure,
@@ -174,13 +176,7 @@ def update_index(
         try:
             if known_settings is None:
                 create(folder)
-            before = mend(folder)
-            with writing_to(folder) as connection:
-                known = list(before.known.values())
-                found = with_records(found, paths, [one.id for one in known])
-                if not plan.mirror:
-                    found = _with_known_ids(found, [one.id for one in known])
-                changes = _Update(folder, connection, known_settings or settings, make, plan, known).run(paths, found)
+            before, changes, found = _update(folder, paths, found, known_settings or settings, make, plan)
         finally:
             if not is_index(folder):  # nothing was written: no encoder, or no file
                 sqlite.remove(folder / CATALOGUE)
@@ -198,13 +194,47 @@ def update_index(
     )
 
 
+def _update(
+    folder: Path, paths: Sequence[str], found: Found, settings: IndexSettings, make: MakeMaker, plan: Plan
+) -> tuple[Survey, Changes, Found]:
+    """Checks what may be replaced, then updates; if that meets damage elsewhere, checks everything and starts again.
+
+    Returns:
+        What was known and damaged before, the changes, and the files with the ids that they have in the index.
+    """
+    before, known = look_up(folder, plan.says)
+    found = with_records(found, paths, known)
+    if not plan.mirror:
+        found = _with_known_ids(found, known)
+    before = before or look_over(folder, None if plan.mirror else {file.id for file in found.files})
+    try:
+        with writing_to(folder) as connection:
+            return before, _Update(folder, connection, settings, make, plan, before.known).run(paths, found), found
+    except Damaged:
+        before = look_over(folder, None)
+        if before.is_whole:
+            raise
+    with writing_to(folder) as connection:
+        return before, _Update(folder, connection, settings, make, plan, before.known).run(paths, found), found
+
+
 def _with_known_ids(found: Found, known: Iterable[str]) -> Found:
     """Files with the ids of the documents that the index has of them by another path: `./a.md`, `/home/ada/a.md`."""
     if {file.id for file in found.files} <= (ids := set(known)):
         return found
-    by_place = {os.path.realpath(name): name for name in sorted(ids)}
+    places = {place for file in found.files if file.path is not None and (place := _place(file.path)) is not None}
+    by_place = {os.path.realpath(name): name for name in sorted(ids) if _place(name) in places}
     files = [file if file.path is None else replace(file, id=_known_id(file, ids, by_place)) for file in found.files]
     return replace(found, files=tuple(files))
+
+
+def _place(path: str | os.PathLike) -> tuple[int, int] | None:
+    """Device and inode of a file, which other paths of it share; None if there is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _known_id(file: DocumentFile, ids: Set[str], by_place: Mapping[str, str]) -> str:
@@ -221,15 +251,12 @@ class _Update:
         settings: IndexSettings,
         make: MakeMaker,
         plan: Plan,
-        known: list[Known],
+        known: Mapping[str, Known],
     ) -> None:
         self.folder, self.connection, self.settings, self.make, self.plan = folder, connection, settings, make, plan
-        self.known = {one.id: one for one in known}
-        self.readers = _Readers(known)
-        numbers = [one.number for one in known if one.number is not None]
-        plain = {one.number for one in known if one.number is not None and one.origin.reader.startswith("1 ")}
-        tokens_in = folder if settings.late else None
-        self.vectors = KnownVectors(connection, numbers, settings.reading, plain, tokens_in)
+        self.known = known
+        self.readers = _Readers(known.values())
+        self.vectors = KnownVectors(connection, folder, settings.reading, settings.late)
         self.ask = self.vectors if settings.reuses_vectors else None
         self.unseen: list[str] = []  # ids of files that could not be hashed
         self.failed: list[Skipped] = []
@@ -375,7 +402,7 @@ class _Update:
 class _Readers:
     """The earlier reader of a document or of one with the same bytes; its options hold where no others are named."""
 
-    def __init__(self, known: Sequence[Known]) -> None:
+    def __init__(self, known: Iterable[Known]) -> None:
         documents = [one for one in known if one.number is not None]
         self._of_documents = {one.id: one.origin.reader for one in documents}
         self._of_bytes = {one.origin.bytes_sha256: one.origin.reader for one in documents}

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.annotate.mentions import mention_notes
+from qrag_jax.annotate.mentions import READER, mention_notes
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.index.folder import CATALOGUE
+from qrag_jax.index.mentioned import NamesUpdate
 from qrag_jax.index.prepare import MakeMaker, Maker
 from qrag_jax.index.settings import (
     IndexSettings,
@@ -28,6 +29,7 @@ from qrag_jax.index.settings import (
 )
 from qrag_jax.index.stores.sqlite.database import named, transaction
 from qrag_jax.index.stores.sqlite.document_rows import read_leaves
+from qrag_jax.index.stores.sqlite.mention_rows import clear_mentions
 from qrag_jax.index.stores.sqlite.note_rows import (
     Mark,
     NoteRow,
@@ -41,6 +43,7 @@ from qrag_jax.index.stores.sqlite.note_rows import (
     read_mark,
     read_note_row,
     read_pairs,
+    rows_from,
     rows_of,
     texts_of,
     unpack_notes,
@@ -72,7 +75,7 @@ class NotesMade:
 
 def note_reader(setting: NotesSetting) -> NoteReader:
     """The reader of a setting, if it needs nothing but its name."""
-    if setting.reader == "mentions":
+    if setting.reader == READER:
         return mention_notes
     raise UsageError(
         f"notes by {setting.model or setting.reader}: a language model must write them; give `read_notes` "
@@ -131,6 +134,12 @@ class KnownTexts:
                 self._enter(row)
                 wanted -= self.vectors.keys()
 
+    def look_up_from(self, asking: Collection[str]) -> None:
+        """Reads vectors and token counts of the notes that come from documents."""
+        for document_id in asking:
+            for row in rows_from(self.connection, document_id):
+                self._enter(row)
+
     def _enter(self, row: NoteRow) -> None:
         num_tokens, vectors = row.unpack_vectors()
         self.vectors |= zip(row.texts, vectors, strict=True)
@@ -163,6 +172,9 @@ def update_notes(
     if mark is not None and mark.is_complete:
         take_up(folder, settings)
         return NotesMade(mark.num_notes, 0, mark.left_out)
+    if settings.notes.reader == READER and read is None:
+        take_up(folder, settings)
+        return _update_by_names(connection, folder, settings, make, known, progress)
     documents, leaves = read_leaves(connection, folder)
     found = (read or note_reader(settings.notes))(documents, leaves)
     take_up(folder, settings)  # after the reader: if it is stopped, the index keeps its notes and their setting
@@ -173,11 +185,40 @@ def update_notes(
     num_embedded = _write(connection, folder, changed, _Embedder(settings, make, known), progress)
     made = NotesMade(len(found.notes), num_embedded, dict(sorted(found.left_out.items())))
     with transaction(connection, folder / CATALOGUE):
+        clear_mentions(connection)
         for pair in stored.keys() - wanted.keys():
             delete_pair(connection, pair)
-        of = documents_sha256(connection), setting_key(settings.notes)
-        write_mark(connection, Mark(*of, made.num_notes, made.left_out, found.is_complete))
+        _mark(connection, settings.notes, made, is_complete=found.is_complete)
     return made
+
+
+def _update_by_names(
+    connection: sqlite3.Connection,
+    folder: Path,
+    settings: IndexSettings,
+    make: MakeMaker,
+    known: KnownTexts,
+    progress: Callable[[int, int], object],
+) -> NotesMade:
+    """As `update_notes`, for the notes that `mention_notes` would write; costs in proportion to what changed."""
+    update = NamesUpdate(connection, folder, setting_key(settings.notes))
+    update.read_names()
+    changed = update.stale_notes()
+    written = {pair: content for pair, content in changed.items() if content}
+    known.look_up_from({asking for _, asking in written})
+    num_embedded = _write(connection, folder, written, _Embedder(settings, make, known), progress)
+    with transaction(connection, folder / CATALOGUE):
+        for pair in changed.keys() - written.keys():
+            delete_pair(connection, pair)
+        num_notes, left_out = update.finish()
+        made = NotesMade(num_notes, num_embedded, left_out)
+        _mark(connection, settings.notes, made)
+    return made
+
+
+def _mark(connection: sqlite3.Connection, setting: NotesSetting, made: NotesMade, *, is_complete: bool = True) -> None:
+    of = documents_sha256(connection), setting_key(setting)
+    write_mark(connection, Mark(*of, made.num_notes, made.left_out, is_complete))
 
 
 def take_up(folder: Path, settings: IndexSettings) -> None:
