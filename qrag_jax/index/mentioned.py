@@ -15,6 +15,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,6 @@ from qrag_jax.annotate.mentions import (
     MentionsConfig,
     Sentence,
     make_note,
-    names_in,
     names_of,
     sentences_of,
 )
@@ -35,7 +35,7 @@ from qrag_jax.chunking.text.proper_names import Name, NameFinder, find_words
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.stores.sqlite.database import transaction
 from qrag_jax.index.stores.sqlite.document_rows import read_whole
-from qrag_jax.index.stores.sqlite.entries import to_bytes, unpack_document, unpack_nodes, unpack_tree
+from qrag_jax.index.stores.sqlite.entries import unpack_document, unpack_nodes, unpack_tree
 from qrag_jax.index.stores.sqlite.mention_rows import (
     ALL,
     AMBIGUOUS,
@@ -58,7 +58,7 @@ from qrag_jax.index.stores.sqlite.note_rows import (
 from qrag_jax.types import Chunk, Document, Note
 
 CONFIG = MentionsConfig()
-_MOST_KEPT = 256  # documents in memory
+_MOST_KEPT = 100_000  # chunks in memory
 _MANY = 100  # new documents; for more of them all names are read at once
 _Chunk = tuple[int, int]  # number of the document, and of the chunk in it
 _Places = dict[int, list[tuple]]  # key of a name -> its places
@@ -81,11 +81,18 @@ class _Read:
     def names(self, number: int) -> list[OwnedName]:
         """The names that its chunks own."""
         spans = [(*span, node) for node, leaf in enumerate(self.leaves) if self.sentences(node) for span in leaf.spans]
-        return [OwnedName(number, *one) for one in _placed(names_of(self.document, spans, CONFIG.min_chars))]
+        found = names_of(self.document, spans, CONFIG.min_chars)
+        return [OwnedName(number, node, name, is_term) for name, node, is_term in found]
 
-
-def _placed(names: Iterable[tuple[Name, int, bool]]) -> Iterable[tuple[int, Name, bool]]:
-    return ((node, name, is_term) for name, node, is_term in names)
+    def begins(self, nodes: Iterable[int] | None = None) -> set[int]:
+        """The keys of the words and pairs of words in chunks that can begin a name; None is all chunks."""
+        found: set[tuple[str, ...]] = set()
+        for node in range(len(self.leaves)) if nodes is None else nodes:
+            for sentence in self.sentences(node):
+                words = sentence.words
+                found |= {(word.text,) for word in words if word.is_capital}
+                found |= {(one.text, other.text) for one, other in pairwise(words)}
+        return {begin_key(words) for words in found}
 
 
 class NamesUpdate:
@@ -99,7 +106,8 @@ class NamesUpdate:
     def __init__(self, connection: sqlite3.Connection, folder: Path, setting: str) -> None:
         self.connection, self.folder, self.setting = connection, folder, f"{setting} {CONFIG}"
         self.rows = MentionRows(connection, folder)
-        self._kept: dict[int, _Read | None] = {}
+        self._kept: dict[int, _Read] = {}
+        self._ids: dict[int, bytes] = {}
         self._counts: dict[_Chunk, ChunkCount] = {}
 
     def read_names(self) -> None:
@@ -112,25 +120,28 @@ class NamesUpdate:
             self._read_names(new)
 
     def _read_names(self, new: Sequence[int]) -> None:
-        was_first = not self.rows.has_read()
-        removed = self.rows.take_changed()
-        owned: dict[int, list[OwnedName]] = {number: self._read(number).names(number) for number in new}
-        keys = removed.keys() | {name_key(one.name) for names in owned.values() for one in names}
-        before = {} if was_first else {key: _either(self.rows.is_owned(key), removed.get(key)) for key in keys}
-        for number in new:
-            self.rows.put_names(owned[number])
-            self.rows.put_read(number, self._begins(self._read(number)))
-        after = {key: self.rows.is_owned(key) for key in keys}
-        affected = set(keys)
-        every = self.rows.names_by_begin(None) if len(new) > _MANY else None
+        rows, was_first = self.rows, not self.rows.has_read()
+        removed = rows.take_changed()
+        before = {key: _either(rows.is_owned(key), there) for key, there in removed.items()}
         for number in new:
             document = self._read(number)
-            found = _find(document, range(len(document.leaves)), every or self._names_in(number))
-            self.rows.put_mentions(number, _packed(found))
+            names = document.names(number)
+            for key in {name_key(one.name) for one in names} - before.keys():
+                before[key] = (False, False) if was_first else rows.is_owned(key)
+            rows.put_names(names)
+            rows.put_read(number, document.begins())
+        affected = set(before)
+        every = _finder(rows.names_by_begin(None)) if len(new) > _MANY else None
+        for number in new:
+            document = self._read(number)
+            finder = every or _finder(rows.names_by_begin(rows.begins_in(number)))
+            found = _find(document, range(len(document.leaves)), finder)
+            rows.put_mentions(number, _packed(found))
             affected |= found.keys()
         if not was_first:
-            gone = {key for key in keys if after[key] < before[key]}
-            come = {key for key in keys if after[key] > before[key]}
+            after = {key: rows.is_owned(key) for key in before}
+            gone = {key for key in before if after[key] < before[key]}
+            come = {key for key in before if after[key] > before[key]}
             affected |= self._match_again(gone, come, set(new))
         for key in affected:
             self._judge(key, before.get(key, (not was_first, False))[0])
@@ -142,7 +153,7 @@ class NamesUpdate:
             for number, places in self.rows.places_of(key):
                 chunks[number] |= set(places["node"].tolist())
         names = {self.rows.name(key): self.rows.is_owned(key)[1] for key in come}
-        finder = NameFinder(names, [name for name, is_term in names.items() if is_term])
+        finder = _finder(names)
         for number in self.rows.documents_with({begin_key(name) for name in names}):
             if number not in new:
                 chunks[number] |= _chunks_with(finder, self._read(number))
@@ -151,8 +162,8 @@ class NamesUpdate:
             if number in new or not nodes:
                 continue
             document = self._read(number)
-            begins = {one for node in nodes for one in _begins_of(document.sentences(node))}
-            found = _packed(_find(document, sorted(nodes), self.rows.names_by_begin(begins)))
+            finder = _finder(self.rows.names_by_begin(document.begins(nodes)))
+            found = _packed(_find(document, sorted(nodes), finder))
             stored = self.rows.places_in(number)
             changed = {}
             for key in stored.keys() | found.keys():
@@ -262,17 +273,11 @@ class NamesUpdate:
         }
         return total.num_notes, {reason: number for reason, number in sorted(left_out.items()) if number}
 
-    def _names_in(self, number: int) -> dict[Name, bool]:
-        """The names that a document may contain."""
-        return self.rows.names_by_begin(self.rows.begins_in(number))
-
-    def _begins(self, document: _Read) -> set[int]:
-        """The keys of all words and pairs of words of a document that can begin a name."""
-        return {one for node in range(len(document.leaves)) for one in _begins_of(document.sentences(node))}
-
     def _id(self, number: int) -> bytes:
         """The id of a document, as it is sorted."""
-        return to_bytes(self._read(number).document.id)
+        if number not in self._ids:
+            self._ids[number] = self.rows.document_id(number)
+        return self._ids[number]
 
     def _read(self, number: int) -> _Read:
         """A document, checked; the last ones are kept."""
@@ -282,7 +287,7 @@ class NamesUpdate:
             nodes, _ = unpack_nodes(known.id, known.row)
             tree = unpack_tree(known.id, known.row, nodes)
             leaves = nodes if tree is None else [nodes[node] for node in tree.leaves.tolist()]
-            if len(self._kept) >= _MOST_KEPT:
+            if sum(len(one.leaves) for one in self._kept.values()) > _MOST_KEPT:
                 self._kept.clear()
             self._kept[number] = _Read(unpack_document(known.id, known.row), leaves)
         return self._kept[number]
@@ -299,28 +304,21 @@ def _differs(pair: Pair, packed: Mapping[Pair, bytes], stored: Mapping[Pair, byt
     return packed.get(pair, b"") != stored.get(pair, b"")
 
 
-def _begins_of(sentences: Iterable[Sentence]) -> set[int]:
-    """The keys of the words and pairs of words in sentences that can begin a name."""
-    found: set[tuple[str, ...]] = set()
-    for sentence in sentences:
-        words = sentence.words
-        found |= {(word.text,) for word in words if word.is_capital}
-        found |= {(one.text, other.text) for one, other in zip(words, words[1:], strict=False)}
-    return {begin_key(words) for words in found}
+def _finder(names: Mapping[Name, bool]) -> NameFinder:
+    return NameFinder(names, [name for name, is_term in names.items() if is_term])
 
 
-def _find(document: _Read, nodes: Iterable[int], names: Mapping[Name, bool]) -> _Places:
+def _find(document: _Read, nodes: Iterable[int], finder: NameFinder) -> _Places:
     """The places of names in chunks of a document."""
-    finder = NameFinder(names, [name for name, is_term in names.items() if is_term])
     found: _Places = defaultdict(list)
     for node in nodes:
         for number, sentence in enumerate(document.sentences(node)):
-            own = names_in(finder, sentence)
-            if own:
-                size, text = len(sentence.words), text_hash(sentence.text)
-                for order, name in enumerate(own):
-                    place = (node, number, *sentence.span, order, len(name) == size, text)
-                    found[name_key(name)].append(place)
+            words = sentence.words
+            own = dict.fromkeys(name for name, _ in finder.find(words))
+            text = text_hash(sentence.text) if own else 0
+            for order, name in enumerate(own):
+                place = (node, number, *sentence.span, order, len(name) == len(words), text)
+                found[name_key(name)].append(place)
     return found
 
 
@@ -330,12 +328,9 @@ def _packed(places: _Places) -> dict[int, np.ndarray]:
 
 def _chunks_with(finder: NameFinder, document: _Read) -> set[int]:
     """The chunks in which a name may stand: those that touch a place of one in the whole text."""
-    spans = [span for _, span in finder.find(find_words(document.document.text))]
-    if not spans:
-        return set()
-    starts, ends = np.array(spans).T
-    found = set()
-    for node, leaf in enumerate(document.leaves):
-        if any(((starts < end) & (begin < ends)).any() for begin, end in leaf.spans):
-            found.add(node)
+    leaves = [(begin, end, node) for node, leaf in enumerate(document.leaves) for begin, end in leaf.spans]
+    begins, ends, nodes = np.array(leaves).reshape(-1, 3).T
+    found: set[int] = set()
+    for _, (start, end) in finder.find(find_words(document.document.text)):
+        found |= set(nodes[(begins < end) & (start < ends)].tolist())
     return found

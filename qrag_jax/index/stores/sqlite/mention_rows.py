@@ -135,6 +135,10 @@ class MentionRows:
         (last,) = self._all("SELECT coalesce(max(number), 0) FROM read")[0]
         return [number for (number,) in self._all("SELECT number FROM documents WHERE number > ? ORDER BY 1", last)]
 
+    def document_id(self, number: int) -> bytes:
+        """The id of a document."""
+        return self._all("SELECT id FROM documents WHERE number = ?", number)[0][0]
+
     def take_changed(self) -> dict[int, tuple[bool, bool]]:
         """Names of removed documents: key -> whether these owned it, and as a term. Forgets them."""
         found = {key: (bool(owned), bool(term)) for key, owned, term in self._all("SELECT * FROM changed")}
