@@ -85,7 +85,7 @@ class _Read:
         return [OwnedName(number, node, name, is_term) for name, node, is_term in found]
 
     def begins(self, nodes: Iterable[int] | None = None) -> set[int]:
-        """The keys of the words and pairs of words in chunks that can begin a name; None is all chunks."""
+        """The keys of the pairs of words in chunks and of words with a capital letter; None is all chunks."""
         found: set[tuple[str, ...]] = set()
         for node in range(len(self.leaves)) if nodes is None else nodes:
             for sentence in self.sentences(node):
@@ -154,7 +154,7 @@ class NamesUpdate:
                 chunks[number] |= set(places["node"].tolist())
         names = {self.rows.name(key): self.rows.is_owned(key)[1] for key in come}
         finder = _finder(names)
-        for number in self.rows.documents_with({begin_key(name) for name in names}):
+        for number in self.rows.documents_with(names):
             if number not in new:
                 chunks[number] |= _chunks_with(finder, self._read(number))
         affected: set[int] = set()

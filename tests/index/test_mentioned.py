@@ -2,20 +2,18 @@
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.indices import NOTED, HashEncoder, change_notes, count_words, note, note_rows, write_notes
+from support.indices import HashEncoder, count_words, note, note_rows, write_notes
 from support.passages import split_lines
 from support.tiers import examples
 
 from qrag_jax.annotate.mentions import MentionsConfig, mention_notes
 from qrag_jax.chunking.text.chunks import make_chunk
-from qrag_jax.files.sqlite import Damaged
 from qrag_jax.index import mentioned
 from qrag_jax.index.info import index_info
 from qrag_jax.index.load import load_with_notes
@@ -30,9 +28,9 @@ SMALL = MentionsConfig(max_notes=2, min_chars=3, max_owners=2, max_naming=3, max
 def split_pairs(document):
     """A chunk for every two lines, so each line is in two chunks."""
     lines = [span for chunk in split_lines(document) for span in chunk.spans]
-    return [make_chunk(document, [one, *rest], 1, count_words) for one, *rest in zip(lines, lines[1:], strict=False)] + [
-        make_chunk(document, lines[-1:], 1, count_words)
-    ]
+    return [
+        make_chunk(document, [one, *rest], 1, count_words) for one, *rest in zip(lines, lines[1:], strict=False)
+    ] + [make_chunk(document, lines[-1:], 1, count_words)]
 
 
 def load_cut(cut):

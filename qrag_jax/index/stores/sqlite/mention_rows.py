@@ -3,8 +3,8 @@
     names         one row for each chunk and name that it owns (a title, a file name or a heading): number and node of
                   the chunk, the name, whether it is a term, and a hash of its first words
     mentions      one row for each document and name in its sentences: the places, and the number of chunks
-    read          one row for each document whose names and mentions are there: hashes of its words and pairs of words
-                  that can begin a name, by which a new name finds the documents that may contain it
+    read          one row for each document whose names and mentions are there: hashes of 4 bytes of its pairs of words
+                  and its words with a capital letter, by which a new name finds the documents that may contain it
     silent        names that make no notes, because too many chunks own or contain them
     changed       names of documents removed since the last update of the notes, and what those were to them
     stale         chunks whose notes have to be selected again; number 0 stands for all
@@ -15,11 +15,12 @@ All rows are derived from the documents. Those of a document are removed in its 
 its owner; elsewhere it is a hash of 8 bytes.
 """
 
+import json
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain
+from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
 
@@ -74,6 +75,11 @@ def begin_key(words: Sequence[str]) -> int:
     return crc32(to_bytes(_BETWEEN_WORDS.join(words[:2])))
 
 
+def pair_keys(name: Name) -> list[int]:
+    """The keys of the pairs of words of a name; of its word, if it has one."""
+    return [begin_key(pair) for pair in pairwise(name)] or [begin_key(name)]
+
+
 @dataclass(frozen=True)
 class OwnedName:
     """A name that a chunk owns.
@@ -108,7 +114,7 @@ class MentionRows:
     """
 
     def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:
-        self.connection, self.folder = connection, folder
+        self.connection, self.folder, self._path = connection, folder, folder / CATALOGUE
 
     def setting(self) -> str | None:
         """The setting that the rows were made with; None if there are none."""
@@ -171,10 +177,10 @@ class MentionRows:
 
     def names_by_begin(self, begins: Collection[int] | None) -> dict[Name, bool]:
         """Names with one of these beginnings, and whether each is a term; None is all names."""
-        if begins is None:
-            rows = self._checked("names", "TRUE")
-        else:
-            rows = chain.from_iterable(self._checked("names", "begin = ?", begin) for begin in begins)
+        where, values = "TRUE", ()
+        if begins is not None:
+            where, values = "begin IN (SELECT value FROM json_each(?))", (json.dumps(list(begins)),)
+        rows = self._checked("names", where, *values)
         found: dict[Name, bool] = {}
         for _, _, _, is_term, _, text in rows:
             name = _name(text)
@@ -217,11 +223,12 @@ class MentionRows:
         rows = self._checked("read", "number = ?", number)
         return [one for _, begins in rows for one in np.frombuffer(begins, _BEGIN).tolist()]
 
-    def documents_with(self, begins: Collection[int]) -> list[int]:
-        """Numbers of the documents that contain one of these beginnings."""
-        wanted = np.array(sorted(begins), _BEGIN)
+    def documents_with(self, names: Collection[Name]) -> list[int]:
+        """Numbers of the documents that may contain one of these names: all pairs of its words are there."""
+        wanted = np.unique(np.array([key for name in names for key in pair_keys(name)], _BEGIN))
         if not len(wanted):
             return []
+        columns = [np.searchsorted(wanted, np.array(pair_keys(name), _BEGIN)) for name in names]
         is_wanted = np.zeros(1 << 16, bool)  # by the lower half, which excludes most of them
         is_wanted[wanted & 0xFFFF] = True
         found: list[int] = []
@@ -229,10 +236,13 @@ class MentionRows:
         for first in range(0, len(rows), _BATCH):
             numbers, contents = zip(*rows[first : first + _BATCH], strict=True)
             ends = np.cumsum([len(content) // _BEGIN.itemsize for content in contents])
-            begins_of_all = np.frombuffer(b"".join(contents), _BEGIN)
-            near = np.flatnonzero(is_wanted[begins_of_all & 0xFFFF])
-            hits = near[np.isin(begins_of_all[near], wanted)]
-            found += [numbers[place] for place in np.unique(np.searchsorted(ends, hits, "right")).tolist()]
+            begins = np.frombuffer(b"".join(contents), _BEGIN)
+            near = np.flatnonzero(is_wanted[begins & 0xFFFF])
+            hits = near[np.isin(begins[near], wanted)]
+            there = np.zeros((len(numbers), len(wanted)), bool)
+            there[np.searchsorted(ends, hits, "right"), np.searchsorted(wanted, begins[hits])] = True
+            may = np.any([there[:, own].all(axis=1) for own in columns], axis=0)
+            found += [numbers[place] for place in np.flatnonzero(may).tolist()]
         return found
 
     def silence(self, key: int, reason: int) -> None:
@@ -273,7 +283,7 @@ class MentionRows:
         return ChunkCount(*self._all(f"SELECT {', '.join(sums)} FROM chunk_counts")[0])
 
     def _all(self, query: str, *values: object) -> list[tuple]:
-        with named(self.folder / CATALOGUE):
+        with named(self._path):
             return self.connection.execute(query, values).fetchall()
 
     def _checked(self, table: str, where: str, *values: object) -> list[tuple]:
