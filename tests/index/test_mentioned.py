@@ -1,5 +1,7 @@
 """Notes by names are updated by what changed: after every step they are those of all documents at once."""
 
+import os
+import signal
 import sqlite3
 from contextlib import closing
 from functools import partial
@@ -8,8 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.indices import HashEncoder, count_words, note, note_rows, write_notes
+from support.indices import HashEncoder, change_notes, count_words, note, note_rows, update, write_notes
 from support.passages import split_lines
+from support.processes import ended, start
 from support.tiers import examples
 
 from qrag_jax.annotate.mentions import MentionsConfig, mention_notes
@@ -78,7 +81,7 @@ STEP = st.tuples(st.dictionaries(st.sampled_from(NAMES), st.none() | TEXT, min_s
 @examples(60)
 @given(st.sampled_from(CUTS), st.lists(STEP, min_size=1, max_size=6))
 def test_after_every_step_the_notes_are_those_of_all_documents_at_once(tmp_path_factory, cut, steps):
-    """Steps add, replace and remove documents, by build, `add` and `remove`; some are stopped while notes are written."""
+    """Steps add, replace and remove documents by build, `add` and `remove`; some are stopped as notes are written."""
     make = partial(load_cut, cut)
 
     def stop(done, of):
@@ -112,3 +115,115 @@ def test_after_every_step_the_notes_are_those_of_all_documents_at_once(tmp_path_
         note("fresh", "notes", make=make)
         assert note_rows("i") == note_rows("fresh") and names_in("i") == names_in("fresh")
         assert index_info("i", verify=True).is_whole
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write_notes(
+        "notes",
+        up_down="Up Down is a film by Ann Lee.",
+        ann_lee="She was born in Graz.\nRain fell there.",
+        weather="It rained.\nAnn Lee is here.",
+    )
+
+
+def texts_of(folder="i"):
+    return [one.text for one in load_with_notes(folder)[1].notes]
+
+
+def test_a_longer_name_hides_a_shorter_one_while_it_is_there(notes):
+    note("i", notes)
+    assert "Up Down is a film by Ann Lee." in texts_of()
+    write_notes(notes, by_ann_lee="About the name.")  # now the film names this page
+    note("i", "notes/by_ann_lee.md", mirror=False)
+    check()
+    corpus, kept = load_with_notes("i")
+    owners = {node.id: node.document_id for node in corpus.nodes}
+    named = [(one.text, owners[one.answering]) for one in kept.notes]
+    assert named == [
+        ("Ann Lee is here.", "notes/ann_lee.md"),
+        ("Up Down is a film by Ann Lee.", "notes/by_ann_lee.md"),
+    ]
+    remove_documents(Path("i"), ["notes/by_ann_lee.md"], make=partial(load_cut, split_lines))
+    check()
+    assert texts_of() == ["Up Down is a film by Ann Lee.", "Ann Lee is here."]
+
+
+def test_a_name_that_becomes_a_term_is_found_in_lower_case(notes):
+    write_notes(notes, rain="# Heavy Rain\nIt pours.", report="There was heavy rain.")
+    note("i", notes)
+    assert "There was heavy rain." not in texts_of()
+    write_notes(notes, snow="# Heavy rain\nIt is not snow.")
+    note("i", "notes/snow.md", mirror=False)
+    assert texts_of().count("There was heavy rain.") == 2 and check()
+    write_notes(notes, snow="It is not snow.")
+    note("i", "notes/snow.md", mirror=False)
+    assert "There was heavy rain." not in texts_of() and check()
+
+
+def test_only_documents_that_a_change_concerns_are_read(notes, monkeypatch):
+    write_notes(notes, far="# Distant Hill\nNothing is here.", lake="# Deep Lake\nWe saw Distant Hill.")
+    note("i", notes)
+    read, whole = [], mentioned.read_whole
+
+    def log(connection, folder, number):
+        found = whole(connection, folder, number)
+        read.append(found.id)
+        return found
+
+    monkeypatch.setattr(mentioned, "read_whole", log)
+    write_notes(notes, mill="Ann Lee owns the mill.")
+    note("i", "notes/mill.md", mirror=False)
+    assert set(read) == {f"notes/{name}.md" for name in ("mill", "ann_lee", "up_down", "weather")} and check()
+
+
+DAMAGE = {
+    "a place": "UPDATE mentions SET places = zeroblob(32)",
+    "a chunk": "UPDATE names SET node = node + 1",
+    "words": "UPDATE read SET begins = zeroblob(8)",
+    "a key": "UPDATE names SET key = key + 1",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_names_are_said_and_made_again(notes, name):
+    note("i", notes)
+    change_notes(DAMAGE[name])
+    info = index_info("i", verify=True)
+    assert (info.damaged, info.damaged_notes, info.is_whole) == ((), (), False)
+    assert info.fault == "the list of names: changed since it was written"
+    assert len(texts_of()) == 2  # notes and documents are whole
+    write_notes(notes, ann_lee="She was born in Linz.", mill="Up Down is by Ann Lee. She met Ann Lee.")
+    assert note("i", "notes/ann_lee.md", "notes/mill.md", mirror=False).num_same + 2 >= 2
+    assert index_info("i", verify=True).is_whole and check()
+
+
+def test_a_writer_that_is_killed_between_names_and_notes_leaves_no_name_and_is_finished(notes):
+    write_notes(
+        notes, secret="# Canary Zeisig\nThe canary zeisig sang. Ann Lee heard Canary Zeisig.", other="It rained."
+    )
+    note("i", notes)
+    assert any(b"canary" in path.read_bytes() for path in Path("i").iterdir())
+    write_notes(notes, secret="Nothing.", other="Ann Lee is gone. So is Up Down.")
+    assert ended(start(update_and_die_before_notes, "i", notes)) == -9
+    with closing(sqlite3.connect("i/catalogue.sqlite")) as connection:
+        for table in ("notes", "names", "mentions", "changed", "stale"):
+            assert not any("canary" in str(row).lower() for row in connection.execute(f"SELECT * FROM {table}"))
+    note("i", notes)
+    check()
+    assert not any(b"canary" in path.read_bytes() for path in Path("i").iterdir())
+
+
+def update_and_die_before_notes(folder, notes):
+    mentioned.NamesUpdate.stale_notes = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+    note(folder, notes)
+
+
+def test_another_setting_makes_names_anew(notes):
+    note("i", notes)
+    update("i", notes)
+    assert names_in("i") == ([], [], [], [], [])
+    note("i", notes)
+    note("fresh", notes)
+    assert names_in("i") == names_in("fresh") and check()
