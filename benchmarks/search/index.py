@@ -192,7 +192,7 @@ def named_index(folder: Path, num_pages: int, make: Callable[[], Maker]) -> None
             vectors = encoder([document.text[slice(*node.spans[0])] for node in nodes])
             keys = pack_keys(keys_of(document.text, nodes, plain, "alike"))
             put(connection, folder, Entry(document, nodes, vectors, plain, origin, keys=keys))
-        update_notes(connection, folder, settings, make, KnownTexts(connection))
+        update_notes(connection, folder, settings, make, KnownTexts(connection, folder))
 
 
 def growth(num_chunks: int) -> None:

@@ -15,7 +15,7 @@ from qrag_jax.index.prepare import MakeMaker, bring_up_to_format
 from qrag_jax.index.settings import IndexSettings, read_settings
 from qrag_jax.index.stores.sqlite.database import reading_from, writing_to
 from qrag_jax.index.stores.sqlite.document_rows import Known, Survey, look_over, read_ledger, remove
-from qrag_jax.index.update_notes import KnownTexts, check_notes, update_notes
+from qrag_jax.index.update_notes import KnownTexts, check_notes, reads_all, update_notes
 from qrag_jax.types import NoteReader, UsageError
 
 
@@ -150,12 +150,11 @@ def remove_documents(
                     f"{path}: not in the index {folder}; list its documents with `qrag index info {folder} --json`"
                 )
             gone |= dict.fromkeys(here)
-        look_over(folder, gone.keys())
+        look_over(folder, None if reads_all(settings, read_notes) else gone.keys())
         try:
             _remove(folder, gone, settings, make, read_notes)
         except Damaged:
-            if look_over(folder, None).is_whole:
-                raise
+            look_over(folder, None)
             _remove(folder, gone, settings, make, read_notes)
     return tuple(gone)
 
@@ -185,4 +184,4 @@ def _remove(
         for name in names:
             remove(connection, folder, name)
         if make is not None:
-            update_notes(connection, folder, settings, make, KnownTexts(connection), read)
+            update_notes(connection, folder, settings, make, KnownTexts(connection, folder), read)

@@ -158,7 +158,7 @@ def merge_shards(
             write_settings(folder, settings)
             if settings.has_notes:
                 assert make is not None
-                update_notes(connection, folder, settings, make(settings), KnownTexts(connection), read_notes)
+                update_notes(connection, folder, settings, make(settings), KnownTexts(connection, folder), read_notes)
         os.rename(folder / SHARDS, folder / JOINED)  # in one step: a half-removed folder would look unfinished
         sync_folder(folder)
         finish_merge(folder)

@@ -61,7 +61,7 @@ from qrag_jax.index.stores.sqlite.document_rows import (
 )
 from qrag_jax.index.stores.sqlite.entries import Entry, Failure, Origin
 from qrag_jax.index.token_size import check_room
-from qrag_jax.index.update_notes import KnownTexts, NotesMade, check_notes, take_up, update_notes
+from qrag_jax.index.update_notes import KnownTexts, NotesMade, check_notes, reads_all, take_up, update_notes
 from qrag_jax.index.workers import Group, Workers
 from qrag_jax.types import InputError, NoteReader, ReadsTokens, UsageError
 
@@ -100,6 +100,17 @@ class Changes:
     num_embedded: int = 0
     num_reused: int = 0
     notes: NotesMade = field(default_factory=NotesMade)
+
+    def after(self, done: "Changes") -> "Changes":
+        """The changes of an update that began again, with those that it had made before."""
+        return replace(
+            self,
+            num_read=self.num_read + done.num_read,
+            num_same=self.num_same - done.num_read,
+            lossy=(*done.lossy, *self.lossy),
+            num_embedded=self.num_embedded + done.num_embedded,
+            num_reused=self.num_reused + done.num_reused,
+        )
 
 
 @dataclass(frozen=True)
@@ -206,16 +217,21 @@ def _update(
     found = with_records(found, paths, known)
     if not plan.mirror:
         found = _with_known_ids(found, known)
-    before = before or look_over(folder, None if plan.mirror else {file.id for file in found.files})
+    checks_all = plan.mirror or (plan.makes_notes and reads_all(settings, plan.read_notes))
+    before = before or look_over(folder, None if checks_all else {file.id for file in found.files})
+    done = Changes()
     try:
         with writing_to(folder) as connection:
-            return before, _Update(folder, connection, settings, make, plan, before.known).run(paths, found), found
+            update = _Update(folder, connection, settings, make, plan, before.known)
+            try:
+                return before, update.run(paths, found), found
+            finally:
+                done = update.counts
     except Damaged:
         before = look_over(folder, None)
-        if before.is_whole:
-            raise
     with writing_to(folder) as connection:
-        return before, _Update(folder, connection, settings, make, plan, before.known).run(paths, found), found
+        again = _Update(folder, connection, settings, make, plan, before.known).run(paths, found)
+    return before, again.after(done), found
 
 
 def _with_known_ids(found: Found, known: Iterable[str]) -> Found:
@@ -263,7 +279,7 @@ class _Update:
         self.kept: list[str] = []
         self.counts = Changes()
         self.maker: Maker | None = None
-        self.note_texts = KnownTexts(connection)
+        self.note_texts = KnownTexts(connection, folder)
 
     def run(self, paths: Sequence[str], found: Found) -> Changes:
         of = len(found.files)

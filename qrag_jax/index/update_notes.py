@@ -1,7 +1,8 @@
 """Updates the notes of an index after its documents have changed.
 
 The notes depend on all documents together: a new document may say what a chunk is about, or make a name too common. So
-the reader writes all notes again, and only text without a vector is embedded. Notes are removed together with a changed
+a language model writes all notes again, and only text without a vector is embedded; notes by names are updated by what
+changed (`mentioned.py`). Notes are removed together with a changed
 document (`note_rows`), and every row has its own hash. A mark that the notes are complete is written last, so a killed
 writer loses nothing and the next one continues.
 """
@@ -91,6 +92,11 @@ def check_notes(folder: Path, settings: IndexSettings, make: object | None, read
         note_reader(settings.notes)
 
 
+def reads_all(settings: IndexSettings, read: NoteReader | None) -> bool:
+    """True if the reader of notes reads all documents at every change; notes by names need only what changed."""
+    return settings.has_notes and (settings.notes.reader != READER or read is not None)
+
+
 def setting_key(setting: NotesSetting) -> str:
     """The setting as the index records it; a different text means different notes."""
     # Later fields are left out if they are empty, because older indexes do not have them.
@@ -116,6 +122,7 @@ class KnownTexts:
     """Vectors and token counts of the text of notes, both stored now and removed during this update."""
 
     connection: sqlite3.Connection
+    folder: Path
     vectors: dict[str, np.ndarray] = field(default_factory=dict)
     num_tokens: dict[str, int] = field(default_factory=dict)
 
@@ -135,9 +142,13 @@ class KnownTexts:
                 wanted -= self.vectors.keys()
 
     def look_up_from(self, asking: Collection[str]) -> None:
-        """Reads vectors and token counts of the notes that come from documents."""
+        """Reads vectors and token counts of the notes that come from documents.
+
+        Raises:
+            Damaged: a row was changed.
+        """
         for document_id in asking:
-            for row in rows_from(self.connection, document_id):
+            for row in rows_from(self.connection, self.folder, document_id):
                 self._enter(row)
 
     def _enter(self, row: NoteRow) -> None:
@@ -158,7 +169,7 @@ def update_notes(
     """Makes the notes of an index match its documents.
 
     Args:
-        connection: may write; every row was checked (`mend`).
+        connection: may write; every row was checked (`look_over`) if `reads_all`.
         make: loads the encoder; not called if no text is new.
         known: texts whose vectors are known, in addition to the rows.
         read: writes the notes; None takes the reader of the setting.
@@ -172,8 +183,7 @@ def update_notes(
     if mark is not None and mark.is_complete:
         take_up(folder, settings)
         return NotesMade(mark.num_notes, 0, mark.left_out)
-    if settings.notes.reader == READER and read is None:
-        take_up(folder, settings)
+    if not reads_all(settings, read):
         return _update_by_names(connection, folder, settings, make, known, progress)
     documents, leaves = read_leaves(connection, folder)
     found = (read or note_reader(settings.notes))(documents, leaves)
@@ -204,6 +214,7 @@ def _update_by_names(
     update = NamesUpdate(connection, folder, setting_key(settings.notes))
     update.read_names()
     changed = update.stale_notes()
+    take_up(folder, settings)
     written = {pair: content for pair, content in changed.items() if content}
     known.look_up_from({asking for _, asking in written})
     num_embedded = _write(connection, folder, written, _Embedder(settings, make, known), progress)

@@ -73,7 +73,7 @@ SENTENCE = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join
 LINE = st.one_of(
     SENTENCE.map("{}.".format), SENTENCE.map("{}.".format), SENTENCE.map("# {}".format), st.just("Alpha One met Beta.")
 )
-NAMES = ("alpha", "alpha_one", "one_two", "beta", "the_two", "x")
+NAMES = ("fixed", "alpha", "alpha_one", "one_two", "beta", "the_two", "x")
 TEXT = st.lists(LINE, min_size=1, max_size=4).map("\n".join)
 STEP = st.tuples(st.dictionaries(st.sampled_from(NAMES), st.none() | TEXT, min_size=1, max_size=3), st.integers(0, 3))
 
@@ -99,7 +99,12 @@ def test_after_every_step_the_notes_are_those_of_all_documents_at_once(tmp_path_
                 if how == 1:
                     remove_documents(Path("i"), [f"notes/{name}.md"], make=make)
                 Path(f"notes/{name}.md").unlink()
-            if how == 2:
+            if not any(Path("notes").iterdir()):
+                remove_documents(Path("i"), ["notes"], make=make) if how != 1 else None
+                assert note_rows("i")[0] == [] and names_in("i") == ([], [], [], [], [])
+                write_notes("notes", fixed="The Alpha met One.")
+                note("i", "notes", make=make)
+            elif how == 2:
                 try:
                     note("i", "notes", make=make, note_progress=stop)
                 except InputError as error:

@@ -114,11 +114,15 @@ def pack_vectors(num_tokens: Sequence[int], vectors: Sequence[np.ndarray]) -> tu
     return np.array(num_tokens, _INTEGER).tobytes(), np.array(vectors, _FLOAT).tobytes()
 
 
-def rows_from(connection: sqlite3.Connection, asking: str) -> list[NoteRow]:
-    """The rows of notes that come from a document, unchecked."""
-    query = f"SELECT {_COLUMNS} FROM notes WHERE asking = ?"
-    found = connection.execute(query, (to_bytes(asking),))
-    return [NoteRow((to_text(answering), to_text(asking)), *rest) for answering, asking, *rest in found]
+def rows_from(connection: sqlite3.Connection, folder: Path, asking: str) -> list[NoteRow]:
+    """The rows of notes that come from a document.
+
+    Raises:
+        Damaged: a row was changed.
+    """
+    query = f"SELECT {_COLUMNS}, sha256 FROM notes WHERE asking = ?"
+    with named(folder / CATALOGUE):
+        return [_whole(values, folder) for values in connection.execute(query, (to_bytes(asking),))]
 
 
 def has_notes(connection: sqlite3.Connection) -> bool:
