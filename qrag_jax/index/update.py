@@ -118,7 +118,8 @@ class Plan:
     """How an update runs.
 
     Attributes:
-        mirror: remove documents that are not below the paths.
+        mirror: remove documents that are not below the paths; every row is checked.
+        verify: check every row, not only those of the paths, and repair what is damaged.
         encoding: of text; None reads a document in its earlier encoding, and new ones in UTF-8.
         strict: a file that cannot be read, or only in part (`refuse_part`), ends the update.
         num_workers: number of processes that read; 0 reads in this process.
@@ -134,6 +135,7 @@ class Plan:
     """
 
     mirror: bool = False
+    verify: bool = False
     encoding: str | None = None
     strict: bool = False
     num_workers: int = 0
@@ -217,7 +219,7 @@ def _update(
     found = with_records(found, paths, known)
     if not plan.mirror:
         found = _with_known_ids(found, known)
-    checks_all = plan.mirror or (plan.makes_notes and reads_all(settings, plan.read_notes))
+    checks_all = plan.mirror or plan.verify or (plan.makes_notes and reads_all(settings, plan.read_notes))
     before = before or look_over(folder, None if checks_all else {file.id for file in found.files})
     done = Changes()
     try:

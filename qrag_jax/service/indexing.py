@@ -54,7 +54,7 @@ class UpdateRequest:
         notes: how notes are written.
         store: searches the vectors; None: as in the index, or `memory` for a new one.
         late: store the vectors of tokens too; False: as in the index.
-        encoding, strict, num_workers: as in `Plan`.
+        encoding, strict, verify, num_workers: as in `Plan`.
         shard, num_shards: the shard to build, and the number of shards; None builds the whole index.
     """
 
@@ -70,6 +70,7 @@ class UpdateRequest:
     late: bool = False
     encoding: str | None = None
     strict: bool = False
+    verify: bool = False
     num_workers: int = 0
     shard: int | None = None
     num_shards: int | None = None
@@ -130,6 +131,7 @@ def update(request: UpdateRequest, watch: NotesWatch = NOBODY) -> Updated:
         mirror=request.mirror,
         encoding=request.encoding,
         strict=request.strict,
+        verify=request.verify,
         num_workers=request.num_workers,
         waits=watch.note,
         progress=watch.stage("documents"),

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -71,6 +72,8 @@ def test_what_is_damaged_and_not_added_again_stays_known_as_lost(notes):
     changes = update("i", "notes/b.md", mirror=False)
     assert (changes.mended, changes.failed) == ((), ())  # an update checks the documents that it may replace
     assert index_info("i", verify=True).damaged == ("notes/a.md",)
+    shutil.copytree("i", "other")
+    assert [one.id for one in update("other", "notes/b.md", mirror=False, verify=True).failed] == ["notes/a.md"]
     change("UPDATE documents SET text = ? WHERE id = ?", b"The garden is open.", b"notes/c.md")
     changes = update("i", "notes/c.md", mirror=False)  # damage makes it check all
     assert changes.mended == ("notes/c.md",) and [one.id for one in changes.failed] == ["notes/a.md"]

@@ -76,7 +76,7 @@ def advice(folder: Path) -> str:
     """The advice for a damaged index."""
     return (
         f"name the damage with `qrag index info {folder} --verify`, then repair it with `qrag index add {folder} "
-        "PATHS...`; if neither works, remove the folder and build the index again"
+        "PATHS... --verify`; if neither works, remove the folder and build the index again"
     )
 
 
