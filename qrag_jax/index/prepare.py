@@ -29,6 +29,7 @@ from qrag_jax.index.stores.sqlite.database import (
     add_tables,
     format_of,
     looked_through,
+    named,
     reading_from,
     transaction,
     writing_to,
@@ -334,7 +335,8 @@ class KnownVectors:
             Damaged: a document with one of these texts was changed.
         """
         if self._stored is None:
-            self._stored = TextKeys.read(self.connection)
+            with named(self.folder / CATALOGUE):
+                self._stored = TextKeys.read(self.connection)
         read: dict[int, _Stored | None] = {}
         found = {}
         for key in dict.fromkeys(keys):

@@ -17,9 +17,7 @@ import numpy as np
 from qrag_jax.files.sqlite import SQLITE_ERRORS, Damaged
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.stores.sqlite.database import (
-    FORMAT,
     advice,
-    format_of,
     looked_through,
     named,
     new_file,
@@ -282,8 +280,8 @@ def copy(connection: sqlite3.Connection, folder: Path, known: Known, source: sql
     if known.number is None:
         put_failure(connection, folder, Failure(known.id, known.error, known.origin))
         return
-    keys = read_keys(source, known.number) if format_of(source) == FORMAT else b""
-    entry = replace(entry_of(known, folder), tokens=read_tokens(source, folder, known.number), keys=keys)
+    more = {"tokens": read_tokens(source, folder, known.number), "keys": read_keys(source, known.number)}
+    entry = replace(entry_of(known, folder), **more)
     put(connection, folder, entry)
     if known.tried is not None:
         put_beside(connection, folder, known.id, Failure(known.id, known.error, known.tried))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int, UInt64
 
+from qrag_jax.files.sqlite import SQLITE_ERRORS
+
 _SIZE, _KEY = 8, np.dtype("<u8")
 
 
@@ -33,9 +35,12 @@ def delete_keys(connection: sqlite3.Connection, number: int) -> None:
 
 
 def read_keys(connection: sqlite3.Connection, number: int) -> bytes:
-    """Those of a document, unchecked; empty if there are none."""
-    found = connection.execute("SELECT keys FROM texts WHERE number = ?", (number,)).fetchone()
-    return b"" if found is None else found[0]
+    """Those of a document, unchecked; empty if there are none, also if they are damaged or of an older format."""
+    try:
+        found = connection.execute("SELECT keys FROM texts WHERE number = ?", (number,)).fetchone()
+    except SQLITE_ERRORS:
+        return b""
+    return b"" if found is None or type(found[0]) is not bytes else found[0]
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class TextKeys:
     @classmethod
     def read(cls, connection: sqlite3.Connection) -> "TextKeys":
         """Reads them."""
-        rows = [row for row in connection.execute("SELECT number, keys FROM texts") if len(row[1]) % _SIZE == 0]
+        query = "SELECT number, keys FROM texts WHERE typeof(keys) = 'blob' AND length(keys) % 8 = 0"
+        rows = connection.execute(query).fetchall()
         sizes = np.array([len(keys) // _SIZE for _, keys in rows], np.int64)
         keys = np.frombuffer(b"".join(keys for _, keys in rows), _KEY)
         numbers = np.repeat(np.array([number for number, _ in rows], np.int64), sizes)
