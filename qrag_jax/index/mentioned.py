@@ -15,7 +15,6 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +38,7 @@ from qrag_jax.index.stores.sqlite.entries import unpack_document, unpack_nodes, 
 from qrag_jax.index.stores.sqlite.mention_rows import (
     ALL,
     AMBIGUOUS,
+    BEGIN_WORDS,
     COMMON,
     PLACE,
     ChunkCount,
@@ -84,14 +84,23 @@ class _Read:
         found = names_of(self.document, spans, CONFIG.min_chars)
         return [OwnedName(number, node, name, is_term) for name, node, is_term in found]
 
-    def begins(self, nodes: Iterable[int] | None = None) -> set[int]:
-        """The keys of the pairs of words in chunks and of words with a capital letter; None is all chunks."""
+    def pairs(self) -> set[int]:
+        """The keys of the pairs of words in its sentences, and of words with a capital letter."""
+        return self._keys(range(len(self.leaves)), 2)
+
+    def begins(self, nodes: Iterable[int]) -> set[int]:
+        """The keys of the words in chunks with which names may begin."""
+        return self._keys(nodes, BEGIN_WORDS)
+
+    def _keys(self, nodes: Iterable[int], most: int) -> set[int]:
         found: set[tuple[str, ...]] = set()
-        for node in range(len(self.leaves)) if nodes is None else nodes:
+        for node in nodes:
             for sentence in self.sentences(node):
                 words = sentence.words
+                texts = [word.text for word in words]
                 found |= {(word.text,) for word in words if word.is_capital}
-                found |= {(one.text, other.text) for one, other in pairwise(words)}
+                for size in range(2, most + 1):
+                    found |= {tuple(texts[start : start + size]) for start in range(len(texts) - size + 1)}
         return {begin_key(words) for words in found}
 
 
@@ -129,13 +138,13 @@ class NamesUpdate:
             for key in {name_key(one.name) for one in names} - before.keys():
                 before[key] = (False, False) if was_first else rows.is_owned(key)
             rows.put_names(names)
-            rows.put_read(number, document.begins())
+            rows.put_read(number, document.pairs())
         affected = set(before)
         every = _finder(rows.names_by_begin(None)) if len(new) > _MANY else None
         for number in new:
             document = self._read(number)
-            finder = every or _finder(rows.names_by_begin(rows.begins_in(number)))
-            found = _find(document, range(len(document.leaves)), finder)
+            nodes = range(len(document.leaves))
+            found = _find(document, nodes, every or _finder(rows.names_by_begin(document.begins(nodes))))
             rows.put_mentions(number, _packed(found))
             affected |= found.keys()
         if not was_first:

@@ -73,7 +73,7 @@ def with_records(found: Found, paths: Sequence[str], known: Iterable[str]) -> Fo
     more = tuple(
         DocumentFile(name, Path(name), named=False)
         for name in known
-        if PurePath(name).suffix.lower() in suffixes and name not in seen and os.path.isfile(name)
+        if os.path.splitext(name)[1].lower() in suffixes and name not in seen and os.path.isfile(name)
         if any(lies_in(name, path) for path in paths) and not is_excluded(name)
     )
     return replace(found, files=(*found.files, *more))
@@ -150,7 +150,7 @@ def remove_documents(
                     f"{path}: not in the index {folder}; list its documents with `qrag index info {folder} --json`"
                 )
             gone |= dict.fromkeys(here)
-        look_over(folder, None if reads_all(settings, read_notes) else gone.keys())
+        look_over(folder, None if reads_all(settings, read_notes) else gone.keys(), known)
         try:
             _remove(folder, gone, settings, make, read_notes)
         except Damaged:

@@ -220,7 +220,7 @@ def _update(
     if not plan.mirror:
         found = _with_known_ids(found, known)
     checks_all = plan.mirror or plan.verify or (plan.makes_notes and reads_all(settings, plan.read_notes))
-    before = before or look_over(folder, None if checks_all else {file.id for file in found.files})
+    before = before or look_over(folder, None if checks_all else {file.id for file in found.files}, known)
     done = Changes()
     try:
         with writing_to(folder) as connection:

@@ -141,15 +141,22 @@ class KnownTexts:
                 self._enter(row)
                 wanted -= self.vectors.keys()
 
-    def look_up_from(self, asking: Collection[str]) -> None:
-        """Reads vectors and token counts of the notes that come from documents.
+    def look_up_from(self, wanted: Mapping[Pair, bytes]) -> None:
+        """Reads vectors and token counts of the texts of rows: from their earlier contents, and from notes of others.
 
         Raises:
             Damaged: a row was changed.
         """
-        for document_id in asking:
-            for row in rows_from(self.connection, self.folder, document_id):
+        for pair in wanted:
+            for row in rows_from(self.connection, self.folder, pair[1], pair[0]):
                 self._enter(row)
+        missing = {pair[1] for pair, content in wanted.items() if self._lacks(content)}
+        for asking in missing:
+            for row in rows_from(self.connection, self.folder, asking):
+                self._enter(row)
+
+    def _lacks(self, content: bytes) -> bool:
+        return not self.vectors.keys() >= set(texts_of(_notes(content)))
 
     def _enter(self, row: NoteRow) -> None:
         num_tokens, vectors = row.unpack_vectors()
@@ -216,7 +223,7 @@ def _update_by_names(
     changed = update.stale_notes()
     take_up(folder, settings)
     written = {pair: content for pair, content in changed.items() if content}
-    known.look_up_from({asking for _, asking in written})
+    known.look_up_from(written)
     num_embedded = _write(connection, folder, written, _Embedder(settings, make, known), progress)
     with transaction(connection, folder / CATALOGUE):
         for pair in changed.keys() - written.keys():

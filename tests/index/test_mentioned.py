@@ -62,7 +62,7 @@ def names_in(folder):
         return (
             ask(f"SELECT id, node, key, is_term, begin, name FROM names {of}"),
             ask(f"SELECT id, key, num_chunks, places FROM mentions {of}"),
-            ask(f"SELECT id, begins FROM read {of}"),
+            ask(f"SELECT id, pairs FROM read {of}"),
             ask("SELECT key, reason FROM silent"),
             ask(f"SELECT id, node, num_notes, too_long, beyond FROM chunk_counts {of}"),
         )
@@ -73,7 +73,7 @@ SENTENCE = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join
 LINE = st.one_of(
     SENTENCE.map("{}.".format), SENTENCE.map("{}.".format), SENTENCE.map("# {}".format), st.just("Alpha One met Beta.")
 )
-NAMES = ("fixed", "alpha", "alpha_one", "one_two", "beta", "the_two", "x")
+NAMES = ("fixed", "alpha_one_two_of_the", "alpha", "alpha_one", "one_two", "beta", "the_two", "x")
 TEXT = st.lists(LINE, min_size=1, max_size=4).map("\n".join)
 STEP = st.tuples(st.dictionaries(st.sampled_from(NAMES), st.none() | TEXT, min_size=1, max_size=3), st.integers(0, 3))
 
@@ -186,7 +186,7 @@ def test_only_documents_that_a_change_concerns_are_read(notes, monkeypatch):
 DAMAGE = {
     "a place": "UPDATE mentions SET places = zeroblob(32)",
     "a chunk": "UPDATE names SET node = node + 1",
-    "words": "UPDATE read SET begins = zeroblob(8)",
+    "words": "UPDATE read SET pairs = zeroblob(8)",
     "a key": "UPDATE names SET key = key + 1",
 }
 

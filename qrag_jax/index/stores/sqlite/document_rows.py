@@ -158,18 +158,19 @@ def read_ledger(connection: sqlite3.Connection, folder: Path) -> dict[str, Known
         return {one.id: one for one in map(_line, lines)}
 
 
-def look_over(folder: Path, names: Collection[str] | None) -> Survey:
+def look_over(folder: Path, names: Collection[str] | None, known: dict[str, Known] | None = None) -> Survey:
     """Checks documents before they are replaced or removed; repairs the file if they are damaged (`mend`).
 
     Damage elsewhere stays until a row is read: a search checks what it reads, and so does an update.
 
     Args:
         names: ids of the documents; others may be among them. None checks every row.
+        known: the ledger, if it has been read.
     """
     if names is not None:
         try:
             with reading_from(folder) as connection:
-                known = read_ledger(connection, folder)
+                known = known or read_ledger(connection, folder)
                 if known.keys() - names:
                     for name in known.keys() & names:
                         _read_checked(connection, folder, to_bytes(name))

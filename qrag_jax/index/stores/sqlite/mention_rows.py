@@ -1,7 +1,7 @@
 """Rows of what documents name, so that notes by names (`annotate/mentions.py`) are updated by what changed.
 
     names         one row for each chunk and name that it owns (a title, a file name or a heading): number and node of
-                  the chunk, the name, whether it is a term, and a hash of its first words
+                  the chunk, the name, whether it is a term, and a hash of 4 bytes of its first words
     mentions      one row for each document and name in its sentences: the places, and the number of chunks
     read          one row for each document whose names and mentions are there: hashes of 4 bytes of its pairs of words
                   and its words with a capital letter, by which a new name finds the documents that may contain it
@@ -32,6 +32,7 @@ from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.stores.sqlite.database import FORMAT, advice, format_of, named
 from qrag_jax.index.stores.sqlite.entries import to_bytes, to_text
 
+BEGIN_WORDS = 4  # so many that few names share them
 AMBIGUOUS, COMMON = 1, 2  # reasons why a name is silent
 ALL = (0, 0)  # the stale chunk that stands for all
 _OF_DOCUMENTS = ("names", "mentions", "read", "stale", "chunk_counts")  # tables with rows of documents
@@ -54,7 +55,7 @@ PLACE = np.dtype(
 _CRCS = {  # table -> its columns but the last one, which is their checksum
     "names": "key, number, node, is_term, begin, name",
     "mentions": "key, number, num_chunks, places",
-    "read": "number, begins",
+    "read": "number, pairs",
     "silent": "key, reason",
     "chunk_counts": "number, node, num_notes, too_long, beyond",
 }
@@ -71,8 +72,8 @@ def name_key(name: Name) -> int:
 
 
 def begin_key(words: Sequence[str]) -> int:
-    """The key of a word that stands alone as a name, or of the first two words of a name."""
-    return crc32(to_bytes(_BETWEEN_WORDS.join(words[:2])))
+    """The key of the first words of a name, by which a document finds the names that it may contain."""
+    return crc32(to_bytes(_BETWEEN_WORDS.join(words[:BEGIN_WORDS])))
 
 
 def pair_keys(name: Name) -> list[int]:
@@ -214,14 +215,9 @@ class MentionRows:
         query = "SELECT coalesce(sum(num_chunks), 0) FROM (SELECT num_chunks FROM mentions WHERE key = ? LIMIT ?)"
         return self._all(query, key, most + 1)[0][0]
 
-    def put_read(self, number: int, begins: Collection[int]) -> None:
-        """Records that a document was read, with the beginnings in it."""
-        self._put("read", number, np.array(sorted(begins), _BEGIN).tobytes())
-
-    def begins_in(self, number: int) -> list[int]:
-        """The beginnings in a document."""
-        rows = self._checked("read", "number = ?", number)
-        return [one for _, begins in rows for one in np.frombuffer(begins, _BEGIN).tolist()]
+    def put_read(self, number: int, pairs: Collection[int]) -> None:
+        """Records that a document was read, with the keys of its pairs of words."""
+        self._put("read", number, np.array(sorted(pairs), _BEGIN).tobytes())
 
     def documents_with(self, names: Collection[Name]) -> list[int]:
         """Numbers of the documents that may contain one of these names: all pairs of its words are there."""
@@ -236,11 +232,11 @@ class MentionRows:
         for first in range(0, len(rows), _BATCH):
             numbers, contents = zip(*rows[first : first + _BATCH], strict=True)
             ends = np.cumsum([len(content) // _BEGIN.itemsize for content in contents])
-            begins = np.frombuffer(b"".join(contents), _BEGIN)
-            near = np.flatnonzero(is_wanted[begins & 0xFFFF])
-            hits = near[np.isin(begins[near], wanted)]
+            pairs = np.frombuffer(b"".join(contents), _BEGIN)
+            near = np.flatnonzero(is_wanted[pairs & 0xFFFF])
+            hits = near[np.isin(pairs[near], wanted)]
             there = np.zeros((len(numbers), len(wanted)), bool)
-            there[np.searchsorted(ends, hits, "right"), np.searchsorted(wanted, begins[hits])] = True
+            there[np.searchsorted(ends, hits, "right"), np.searchsorted(wanted, pairs[hits])] = True
             may = np.any([there[:, own].all(axis=1) for own in columns], axis=0)
             found += [numbers[place] for place in np.flatnonzero(may).tolist()]
         return found

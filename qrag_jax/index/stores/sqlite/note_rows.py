@@ -114,15 +114,17 @@ def pack_vectors(num_tokens: Sequence[int], vectors: Sequence[np.ndarray]) -> tu
     return np.array(num_tokens, _INTEGER).tobytes(), np.array(vectors, _FLOAT).tobytes()
 
 
-def rows_from(connection: sqlite3.Connection, folder: Path, asking: str) -> list[NoteRow]:
-    """The rows of notes that come from a document.
+def rows_from(connection: sqlite3.Connection, folder: Path, asking: str, answering: str | None = None) -> list[NoteRow]:
+    """The rows of notes that come from a document; only those of another one, if it is given.
 
     Raises:
         Damaged: a row was changed.
     """
-    query = f"SELECT {_COLUMNS}, sha256 FROM notes WHERE asking = ?"
+    query, keys = f"SELECT {_COLUMNS}, sha256 FROM notes WHERE asking = ?", (to_bytes(asking),)
+    if answering is not None:
+        query, keys = f"{query} AND answering = ?", (*keys, to_bytes(answering))
     with named(folder / CATALOGUE):
-        return [_whole(values, folder) for values in connection.execute(query, (to_bytes(asking),))]
+        return [_whole(values, folder) for values in connection.execute(query, keys)]
 
 
 def has_notes(connection: sqlite3.Connection) -> bool:
