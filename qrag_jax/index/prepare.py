@@ -338,10 +338,10 @@ class KnownVectors:
             with named(self.folder / CATALOGUE):
                 self._stored = TextKeys.read(self.connection)
         read: dict[int, _Stored | None] = {}
-        found = {}
+        places, found = self._stored.find(keys), {}
         for key in dict.fromkeys(keys):
             added = [self._added[key[:_START]]] if key[:_START] in self._added else []
-            for number, node in (*added, *self._stored.find(key)):
+            for number, node in (*added, *places.get(key[:_START], ())):
                 if number not in read:
                     known = read_whole(self.connection, self.folder, number)
                     read[number] = None if known is None else _Stored.of(known)

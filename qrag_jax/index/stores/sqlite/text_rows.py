@@ -7,6 +7,7 @@ have 8 bytes for each chunk. A key only says where to look: whoever finds one co
 """
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -48,29 +49,34 @@ class TextKeys:
     """The keys of all documents at one moment, unchecked.
 
     Attributes:
-        keys: uint64 [chunks], ascending.
-        numbers: int64 [chunks], the row of the document of each.
-        nodes: int64 [chunks], the number of the chunk in it.
+        keys: uint64 [chunks], document by document.
+        numbers: int64 [documents], of their rows.
+        ends: int64 [documents], the number of keys up to the end of each.
     """
 
     keys: UInt64[np.ndarray, " chunks"]
-    numbers: Int[np.ndarray, " chunks"]
-    nodes: Int[np.ndarray, " chunks"]
+    numbers: Int[np.ndarray, " documents"]
+    ends: Int[np.ndarray, " documents"]
 
     @classmethod
     def read(cls, connection: sqlite3.Connection) -> "TextKeys":
         """Reads them."""
         query = "SELECT number, keys FROM texts WHERE typeof(keys) = 'blob' AND length(keys) % 8 = 0"
         rows = connection.execute(query).fetchall()
-        sizes = np.array([len(keys) // _SIZE for _, keys in rows], np.int64)
-        keys = np.frombuffer(b"".join(keys for _, keys in rows), _KEY)
-        numbers = np.repeat(np.array([number for number, _ in rows], np.int64), sizes)
-        nodes = np.arange(len(keys)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        order = np.argsort(keys, kind="stable")
-        return cls(keys[order], numbers[order], nodes[order])
+        numbers = np.array([number for number, _ in rows], np.int64)
+        ends = np.cumsum([len(keys) // _SIZE for _, keys in rows], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(keys for _, keys in rows), _KEY), numbers, ends)
 
-    def find(self, key: bytes) -> list[tuple[int, int]]:
-        """(number, node) of the chunks whose texts may have this key."""
-        value = np.frombuffer(key[:_SIZE], _KEY)
-        first, last = (int(np.searchsorted(self.keys, value, side)[0]) for side in ("left", "right"))
-        return list(zip(self.numbers[first:last].tolist(), self.nodes[first:last].tolist(), strict=True))
+    def find(self, keys: Iterable[bytes]) -> dict[bytes, list[tuple[int, int]]]:
+        """(number, node) of the chunks whose texts may have these keys, by the beginnings of the keys."""
+        wanted = np.frombuffer(b"".join({key[:_SIZE] for key in keys}), _KEY)
+        is_wanted = np.zeros(1 << 16, bool)  # by the lowest bits, which exclude most of them
+        is_wanted[wanted & 0xFFFF] = True
+        near = np.flatnonzero(is_wanted[self.keys & 0xFFFF])
+        places = near[np.isin(self.keys[near], wanted)]
+        rows = np.searchsorted(self.ends, places, "right")
+        nodes = places - np.concatenate([[0], self.ends])[rows]
+        found: defaultdict[bytes, list[tuple[int, int]]] = defaultdict(list)
+        for place, number, node in zip(places.tolist(), self.numbers[rows].tolist(), nodes.tolist(), strict=True):
+            found[self.keys[place].tobytes()].append((number, node))
+        return found
