@@ -18,6 +18,7 @@ import numpy as np
 
 from qrag_jax.annotate.mentions import READER, mention_notes
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.files.sqlite import Damaged
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.mentioned import NamesUpdate
 from qrag_jax.index.prepare import MakeMaker, Maker
@@ -28,7 +29,7 @@ from qrag_jax.index.settings import (
     read_settings,
     write_settings,
 )
-from qrag_jax.index.stores.sqlite.database import named, transaction
+from qrag_jax.index.stores.sqlite.database import advice, named, transaction
 from qrag_jax.index.stores.sqlite.document_rows import read_leaves
 from qrag_jax.index.stores.sqlite.mention_rows import clear_mentions
 from qrag_jax.index.stores.sqlite.note_rows import (
@@ -219,8 +220,11 @@ def _update_by_names(
 ) -> NotesMade:
     """As `update_notes`, for the notes that `mention_notes` would write; costs in proportion to what changed."""
     update = NamesUpdate(connection, folder, setting_key(settings.notes))
-    update.read_names()
-    changed = update.stale_notes()
+    try:
+        update.read_names()
+        changed = update.stale_notes()
+    except (ValueError, TypeError, KeyError, IndexError) as error:  # right checksums, wrong contents
+        raise Damaged(f"{folder}: its list of names is damaged ({error!r}); {advice(folder)}") from error
     take_up(folder, settings)
     written = {pair: content for pair, content in changed.items() if content}
     known.look_up_from(written)

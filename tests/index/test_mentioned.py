@@ -7,6 +7,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from qrag_jax.index.info import index_info
 from qrag_jax.index.load import load_with_notes
 from qrag_jax.index.prepare import Maker
 from qrag_jax.index.remove import remove_documents
+from qrag_jax.index.stores.sqlite import mention_rows
 from qrag_jax.types import InputError
 
 # So small that a few documents make names ambiguous and common, and sentences too long.
@@ -232,3 +234,20 @@ def test_another_setting_makes_names_anew(notes):
     note("i", notes)
     note("fresh", notes)
     assert names_in("i") == names_in("fresh") and check()
+
+
+def test_names_with_right_checksums_and_wrong_contents_are_refused(notes):
+    note("i", notes)
+    with closing(sqlite3.connect("i/catalogue.sqlite")) as connection, connection:
+        for key, number, num_chunks, places in connection.execute(
+            "SELECT key, number, num_chunks, places FROM mentions"
+        ):
+            wrong = np.frombuffer(places, mention_rows.PLACE).copy()
+            wrong["node"] += 1_000_000
+            values = (num_chunks, wrong.tobytes())
+            crc = mention_rows._crc((key, number, *values))
+            where = "WHERE key = ? AND number = ?"
+            connection.execute(f"UPDATE mentions SET places = ?, crc = ? {where}", (values[1], crc, key, number))
+    write_notes(notes, mill="Ann Lee owns the mill.")
+    with pytest.raises(InputError, match="i: its list of names is damaged .IndexError.*; name the damage"):
+        note("i", "notes/mill.md", mirror=False)
