@@ -53,7 +53,7 @@ from qrag_jax.index.stores.sqlite.note_rows import (
 )
 from qrag_jax.search.corpus import embed_texts
 from qrag_jax.search.note_texts import check_note
-from qrag_jax.types import Chunk, Document, Note, NoteReader, UsageError
+from qrag_jax.types import Chunk, Document, InputError, Note, NoteReader, UsageError
 
 VERSION = 1  # version of the code that makes notes; a new version makes them again
 _FIRST_FIELDS = ("reader", "model", "prompts_sha256")  # fields of the setting in the first format with notes
@@ -223,6 +223,8 @@ def _update_by_names(
     try:
         update.read_names()
         changed = update.stale_notes()
+    except InputError:
+        raise
     except (ValueError, TypeError, KeyError, IndexError) as error:  # right checksums, wrong contents
         raise Damaged(f"{folder}: its list of names is damaged ({error!r}); {advice(folder)}") from error
     take_up(folder, settings)
