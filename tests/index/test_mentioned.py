@@ -177,6 +177,7 @@ def test_only_documents_that_a_change_concerns_are_read(notes, monkeypatch):
 
     def log(connection, folder, number):
         found = whole(connection, folder, number)
+        assert found is not None
         read.append(found.id)
         return found
 
@@ -197,7 +198,8 @@ DAMAGE = {
 def read_all_names():
     with reading_from(Path("i")) as connection:
         rows = mention_rows.MentionRows(connection, Path("i"))
-        rows.names_by_begin(None), rows.documents_with([("ann", "lee")])
+        rows.names_by_begin(None)
+        rows.documents_with([("ann", "lee")])
         for (number,) in connection.execute("SELECT number FROM read").fetchall():
             rows.places_in(number)
 
