@@ -18,7 +18,7 @@ from qrag_jax.eval.answers.records import read_answer_records
 from qrag_jax.eval.retrieval.records import read_records, read_rows
 from qrag_jax.eval.study.cells import cell_files as cell_store
 from qrag_jax.files.step_folders import checkpoint_steps
-from qrag_jax.index.build import build_index, load_noted_index
+from qrag_jax.index.build import build_index, load_noted_index, make_maker
 from qrag_jax.index.info import index_info
 from qrag_jax.index.load import load_index
 from qrag_jax.index.remove import remove_documents
@@ -193,12 +193,18 @@ def test_an_index_is_searched_as_it_was_and_written_to(name, written_index):
     assert list(info.kept) == ["notes/emptied.md"]
     assert {one.id: one.origin.reader for one in info.documents} == expected["readers"]
     assert not info.settings.has_notes and load_noted_index(name).notes == ()  # of the first format
-    removed = remove_documents(Path(name), ["notes/emptied.md"])
+    said: list[str] = []
+    removed = remove_documents(Path(name), ["notes/emptied.md"], waits=said.append)
+    assert said == [f"{name}: is brought up to format 3 of the catalogue, once; older versions of qrag_jax refuse it"]
     assert removed == ("notes/emptied.md",) and index_info(name, verify=True).is_whole
     Path("notes", "new_lamp.md").write_text("New Lamp stands there.\n")
     Path("notes", "hall.md").write_text("The hall has the New Lamp now.\n")
     settings = replace(read_settings(name), model="encoder", notes=NotesSetting("mentions"))
     assert build_index(name, "notes", settings, Plan(mirror=False)).notes.num_notes == 1
+    Path("notes", "again.md").write_text(text)  # as in another document, so its vector is known
+    assert build_index(name, "notes/again.md", settings, Plan()).num_reused > 0
+    Path("notes", "again.md").unlink()
+    remove_documents(Path(name), ["notes/again.md"], make=make_maker(settings))
     assert [note.text for note in load_noted_index(name).notes] == ["The hall has the New Lamp now."]
     assert index_info(name, verify=True).are_notes_current
 

@@ -1,12 +1,16 @@
 """What an index saves: reading vectors against embedding, equal picks, a build again, a sentence that is edited.
 
     python -m benchmarks.search.index [--num_chunks 50000] [--num_files 85] [--num_questions 200]      # prints tables
+    python -m benchmarks.search.index --only growth --num_chunks 1000000      # one file more, with notes by names
 
 Two corpora. A large one, whose texts and vectors are drawn: it is written and loaded as any other, and what embedding
 it would take is measured on a sample of real texts and multiplied. And files of speeches (`qrag_jax`'s haystack),
-indexed with MiniLM and asked as files and as an index. CPU seconds count: a busy machine spoils the others.
+indexed with MiniLM and asked as files and as an index. And `growth`: what one file more, another version of it and its
+removal cost in an index of drawn pages that name each other, in this process with an encoder that only hashes, and by
+the command, beside the same command on an index of one page. CPU seconds count: a busy machine spoils the others.
 """
 
+import hashlib
 import random
 import statistics
 import subprocess
@@ -15,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
@@ -23,13 +28,18 @@ import numpy as np
 from benchmarks.common import arguments, minilm
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.data.stories.haystack import load_haystack
-from qrag_jax.documents.read import read_files
+from qrag_jax.documents.read import find_files, read_files
 from qrag_jax.index import build_index, index_method, index_settings, load_index, read_settings, single_step_method
+from qrag_jax.index.prepare import Maker, keys_of
+from qrag_jax.index.remove import remove_documents
 from qrag_jax.index.settings import write_settings
 from qrag_jax.index.stores.sqlite.database import create, writing_to
 from qrag_jax.index.stores.sqlite.document_rows import put
 from qrag_jax.index.stores.sqlite.entries import Entry, Origin, text_key
-from qrag_jax.types import Document
+from qrag_jax.index.stores.sqlite.text_rows import pack_keys
+from qrag_jax.index.update import Plan, update_index
+from qrag_jax.index.update_notes import KnownTexts, update_notes
+from qrag_jax.types import Chunk, Document
 
 CHUNKS_PER_DOCUMENT, WORDS_PER_CHUNK, DIM = 100, 150, 384
 QUESTION = "word17 word230 word4000"
@@ -86,6 +96,7 @@ def large(folder: Path, num_chunks: int) -> None:
     num_documents = num_chunks // CHUNKS_PER_DOCUMENT
     index = folder / "large"
     written = timed(lambda: drawn_index(index, num_documents))
+    print("| drawn | wall, s | CPU, s | |\n| --- | ---: | ---: | --- |")
     row(f"draw and write {num_chunks:,} chunks, {num_documents:,} transactions", written)
     loads = median([timed(lambda: load_index(index)) for _ in range(ROUNDS)])
     size = sum(file.stat().st_size for file in index.iterdir()) / 1e6
@@ -113,12 +124,110 @@ def large(folder: Path, num_chunks: int) -> None:
 
 def ask_anew(index: Path, retriever: str) -> tuple[float, float]:
     """Wall and CPU seconds of a command that asks one question."""
+    return run("find", str(index), QUESTION, "--retriever", retriever)
+
+
+def run(*command: str) -> tuple[float, float]:
+    """Wall and CPU seconds of a command of qrag."""
     wall, before = time.perf_counter(), getrusage(RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "qrag_jax.cli.main", "find", str(index), QUESTION, "--retriever", retriever]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "qrag_jax.cli.main", *command], check=True, stdout=subprocess.DEVNULL)
     after = getrusage(RUSAGE_CHILDREN)
     cpu = sum(getattr(after, part) - getattr(before, part) for part in ("ru_utime", "ru_stime"))
     return time.perf_counter() - wall, cpu
+
+
+class Hashes:
+    """An encoder that repeats the hash of a text."""
+
+    def __init__(self, fingerprint: str) -> None:
+        self.fingerprint, self.counts = fingerprint, minilm().counts
+
+    def __call__(self, texts, progress=None) -> np.ndarray:
+        known = [np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8) for text in texts]
+        return np.array([np.resize(one, DIM) for one in known], np.float32).reshape(-1, DIM) / 255
+
+
+def drawn_page(number: int, num_pages: int, num_lines: int = CHUNKS_PER_DOCUMENT) -> str:
+    """A page of lines of 20 drawn words; every tenth is a heading, every eighth names another page."""
+    rng = random.Random(number)
+    lines = [f"# {title_of(number)}"]
+    for line in range(1, num_lines):
+        words = " ".join(f"word{rng.randrange(5_000)}" for _ in range(20))
+        other = f"and {title_of(rng.randrange(num_pages))} " if line % 8 == 0 else ""
+        heading = f"## {HEADINGS[line // 10 % len(HEADINGS)]} {rng.choice(('', rng.randrange(10**6)))}\n"
+        lines.append(f"{heading if line % 10 == 0 else ''}The {other}{words}.")
+    return "\n".join(lines)
+
+
+def title_of(number: int) -> str:
+    """Two drawn names; shared words make some begin alike."""
+    return f"{SYLLABLES[number % 97]}{SYLLABLES[number % 89]} {SYLLABLES[number // 89 % 83]}{number // 500}"
+
+
+HEADINGS = ("How to begin", "Settings", "Known limits", "History of", "Notes on part")
+SYLLABLES = [f"{first}{second}{third}" for first in "BDGKLMNPRT" for second in "aeiou" for third in ("lin", "vor")]
+
+
+def cut_lines(document: Document) -> list[Chunk]:
+    """A chunk a line."""
+    starts = np.cumsum([0, *(len(line) + 1 for line in document.text.split("\n"))]).tolist()
+    spans = [(start, stop - 1) for start, stop in zip(starts, starts[1:], strict=False)]
+    return [make_chunk(document, [span], 1, lambda text: 20) for span in spans]
+
+
+def named_index(folder: Path, num_pages: int, make: Callable[[], Maker]) -> None:
+    """An index of drawn pages with notes by names."""
+    encoder = make().embed
+    settings = index_settings(notes="mentions")
+    settings = replace(settings, fingerprint=encoder.fingerprint)
+    folder.mkdir()
+    create(folder)
+    write_settings(folder, settings)
+    with writing_to(folder) as connection:
+        for number in range(num_pages):
+            name = f"pages/{number:06}.md"
+            document = Document(name, drawn_page(number, num_pages), {"path": name})
+            nodes = tuple(cut_lines(document))
+            plain, origin = np.zeros(len(nodes), bool), Origin("drawn", "2 drawn")
+            vectors = encoder([document.text[slice(*node.spans[0])] for node in nodes])
+            keys = pack_keys(keys_of(document.text, nodes, plain, "alike"))
+            put(connection, folder, Entry(document, nodes, vectors, plain, origin, keys=keys))
+        update_notes(connection, folder, settings, make, KnownTexts(connection, folder))
+
+
+def growth(num_chunks: int) -> None:
+    """What one file more costs in an index of so many chunks, in this process and by the command."""
+    num_pages = num_chunks // CHUNKS_PER_DOCUMENT
+    maker = Maker(cut_lines, Hashes(minilm().fingerprint), lambda text: 20)
+    print(f"\n| {num_chunks:,} chunks with notes by names | wall, s | CPU, s | |\n| --- | ---: | ---: | --- |")
+    row("draw, write, make the notes", timed(lambda: named_index(Path("large"), num_pages, lambda: maker)))
+    named_index(Path("small"), 1, lambda: maker)
+    size = sum(file.stat().st_size for file in Path("large").iterdir()) / 1e6
+    print(f"\n{size:,.0f} MB. One file of 100 lines, medians of {ROUNDS}:\n")
+    print("| in this process | wall, s | CPU, s | |\n| --- | ---: | ---: | --- |")
+    for name in ("small", "large"):
+        index, settings = Path(name), read_settings(name)
+        times: dict[str, list] = {"add": [], "replace": [], "remove": []}
+        for number in range(ROUNDS):
+            path = Path(f"more{number}.md")
+
+            def update(path: Path = path, index: Path = index, settings=settings) -> None:
+                found = find_files([str(path)])
+                update_index(index, [str(path)], found, settings, lambda: maker, Plan())
+
+            path.write_text(drawn_page(num_pages + number, num_pages))
+            times["add"].append(timed(update))
+            path.write_text(drawn_page(2 * num_pages + number, num_pages))
+            times["replace"].append(timed(update))
+            gone = lambda path=path, index=index: remove_documents(index, [str(path)], make=lambda: maker)  # noqa: E731
+            times["remove"].append(timed(gone))
+        for what, each in times.items():
+            row(f"{what}, {name} index", median(each))
+    print("\n| `qrag index`, the whole process | wall, s | CPU, s | |\n| --- | ---: | ---: | --- |")
+    for name in ("small", "large", "small", "large"):
+        Path("more.md").write_text(drawn_page(3 * num_pages, num_pages))
+        row(f"add, {name} index", run("index", "add", name, "more.md"))
+        row(f"remove, {name} index", run("index", "remove", name, "more.md"))
 
 
 def write_speeches(num_files: int) -> list[str]:
@@ -171,12 +280,16 @@ def main() -> None:
     parser.add_argument("--num_chunks", type=int, default=50_000)
     parser.add_argument("--num_files", type=int, default=85)
     parser.add_argument("--num_questions", type=int, default=200)
+    parser.add_argument("--only", choices=("large", "files", "growth"))
     args = parser.parse_args()
-    print("| drawn | wall, s | CPU, s | |\n| --- | ---: | ---: | --- |")
-    with tempfile.TemporaryDirectory() as folder:
-        large(Path(folder), args.num_chunks)
-    with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        files(args.num_files, args.num_questions)
+    for name, work in (
+        ("large", lambda: large(Path(), args.num_chunks)),
+        ("files", lambda: files(args.num_files, args.num_questions)),
+        ("growth", lambda: growth(args.num_chunks)),
+    ):
+        if args.only in (None, name):
+            with tempfile.TemporaryDirectory() as folder, chdir(folder):
+                work()
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class MentionsConfig:
 
 
 @dataclass(frozen=True)
-class _Sentence:
+class Sentence:
     """A sentence, the index of its chunk, and its span in the document."""
 
     chunk: int
@@ -75,7 +75,7 @@ class _Candidate:
     rank: tuple[int, int, int, int]
     answering: int
     name: Name
-    sentence: _Sentence
+    sentence: Sentence
 
 
 def mention_notes(
@@ -117,20 +117,25 @@ def mention_notes(
     return ReadNotes(notes, {reason: number for reason, number in left_out.items() if number})
 
 
-def _sentences(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[_Sentence]:
-    """The sentences of all chunks, in order; a sentence that a chunk cuts ends at the chunk's end."""
+def _sentences(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[Sentence]:
+    """The sentences of all chunks, in order."""
     return [
-        _Sentence(place, span, one.document[slice(*span)])
+        sentence
         for place, one in enumerate(chunk_texts(documents, chunks))
-        for span in chunk_sentences(one.document, one.chunk.spans)
+        for sentence in sentences_of(place, one.document, one.chunk.spans)
     ]
+
+
+def sentences_of(chunk: int, text: str, spans: Sequence[Span]) -> list[Sentence]:
+    """The sentences of a chunk, in order; a sentence that the chunk cuts ends at the chunk's end."""
+    return [Sentence(chunk, span, text[slice(*span)]) for span in chunk_sentences(text, spans)]
 
 
 def _titles(
     documents: Sequence[Document],
     chunks: Sequence[Chunk],
     config: MentionsConfig,
-    own: Mapping[int, Sequence[_Sentence]],
+    own: Mapping[int, Sequence[Sentence]],
 ) -> tuple[dict[Name, list[int]], set[Name]]:
     """Names from titles, file names and headings, each with its chunks that have text; and the names that are terms."""
     spans: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
@@ -139,16 +144,24 @@ def _titles(
     owners: defaultdict[Name, dict[int, None]] = defaultdict(dict)
     terms: set[Name] = set()
     for document in documents:
-        places = sorted(spans[document.id])
-        named = [(name, places[0][2]) for name in _document_names(document)] if places else []
-        for title, offset in _headings(document.text):
-            named += [(title, place) for place in _chunk_at(places, offset)]
-        for text, place in named:
-            name = normal_name(text, config.min_chars)
-            if name is not None:
-                owners[name][place] = None
-                terms |= {name} if is_term(text) else set()
+        for name, place, is_one in names_of(document, spans[document.id], config.min_chars):
+            owners[name][place] = None
+            terms |= {name} if is_one else set()
     return {name: list(places) for name, places in owners.items()}, terms
+
+
+def names_of(document: Document, spans: Sequence[tuple[int, int, int]], min_chars: int) -> list[tuple[Name, int, bool]]:
+    """(name, its chunk, whether it is a term) of the title, the file name and the headings of a document.
+
+    Args:
+        spans: (start, end, chunk) of the chunks that have text.
+    """
+    places = sorted(spans)
+    named = [(name, places[0][2]) for name in _document_names(document)] if places else []
+    for title, offset in _headings(document.text):
+        named += [(title, place) for place in _chunk_at(places, offset)]
+    found = [(normal_name(text, min_chars), place, is_term(text)) for text, place in named]
+    return [(name, place, is_one) for name, place, is_one in found if name is not None]
 
 
 def _chunk_at(spans: Sequence[tuple[int, int, int]], offset: int) -> list[int]:
@@ -178,7 +191,7 @@ def _headings(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _of_titles(
-    sentences: Sequence[_Sentence],
+    sentences: Sequence[Sentence],
     owners: Mapping[Name, Sequence[int]],
     terms: Collection[Name],
     config: MentionsConfig,
@@ -189,7 +202,7 @@ def _of_titles(
     mentions = [
         (name, sentence)
         for sentence in sentences
-        for name in _named(finder, sentence)
+        for name in names_in(finder, sentence)
         if len(owners[name]) <= config.max_owners
     ]
     naming: defaultdict[Name, set[int]] = defaultdict(set)
@@ -204,7 +217,7 @@ def _of_titles(
 
 
 def _of_introduced(
-    sentences: Sequence[_Sentence],
+    sentences: Sequence[Sentence],
     chunks: Sequence[Chunk],
     titles: Mapping[Name, Sequence[int]],
     config: MentionsConfig,
@@ -217,7 +230,7 @@ def _of_introduced(
         own = list(group)
         written = {name for sentence in own for name in written_names(sentence.text, sentence.words)}
         finder = NameFinder(name for name in written if name not in titles and sum(map(len, name)) >= config.min_chars)
-        mentions = [(name, sentence) for sentence in own for name in _named(finder, sentence)]
+        mentions = [(name, sentence) for sentence in own for name in names_in(finder, sentence)]
         naming: defaultdict[Name, list[int]] = defaultdict(list)
         for name, sentence in mentions:
             if naming[name][-1:] != [sentence.chunk]:
@@ -228,7 +241,7 @@ def _of_introduced(
                 yield from _candidate(rank, naming[name][0], name, sentence, config, left_out)
 
 
-def _named(finder: NameFinder, sentence: _Sentence) -> list[Name]:
+def names_in(finder: NameFinder, sentence: Sentence) -> list[Name]:
     """The distinct names in a sentence."""
     return list(dict.fromkeys(name for name, _ in finder.find(sentence.words)))
 
@@ -237,7 +250,7 @@ def _candidate(
     rank: tuple[int, int, int, int],
     answering: int,
     name: Name,
-    sentence: _Sentence,
+    sentence: Sentence,
     config: MentionsConfig,
     left_out: Counter[str],
 ) -> Iterator[_Candidate]:
@@ -250,7 +263,7 @@ def _candidate(
     yield _Candidate(rank, answering, name, sentence)
 
 
-def _is_its_own(candidate: _Candidate, own: Mapping[int, Sequence[_Sentence]], chunks: Sequence[Chunk]) -> bool:
+def _is_its_own(candidate: _Candidate, own: Mapping[int, Sequence[Sentence]], chunks: Sequence[Chunk]) -> bool:
     """True if the sentence is also in the answering chunk, as with overlapping chunks; such a note adds nothing."""
     sentence, answering = candidate.sentence, candidate.answering
     return chunks[sentence.chunk].document_id == chunks[answering].document_id and any(
@@ -271,15 +284,25 @@ def _most_specific(candidates: Sequence[_Candidate], most: int, left_out: Counte
     return kept
 
 
-def _note(candidate: _Candidate, own: Sequence[_Sentence], chunks: Sequence[Chunk]) -> Note:
-    """The note of a candidate; its evidence is the sentence of the chunk with the name, or the first sentence."""
-    finder = NameFinder([candidate.name], [candidate.name])
-    anchor = next((sentence for sentence in own if _named(finder, sentence)), own[0])
+def _note(candidate: _Candidate, own: Sequence[Sentence], chunks: Sequence[Chunk]) -> Note:
+    sentence = candidate.sentence
+    return make_note(candidate.name, sentence, chunks[sentence.chunk].id, chunks[candidate.answering].id, own)
+
+
+def make_note(name: Name, sentence: Sentence, asking: str, answering: str, own: Sequence[Sentence]) -> Note:
+    """The note of a sentence with a name; its evidence is the sentence of the chunk with the name, or the first one.
+
+    Args:
+        asking, answering: ids of the chunks.
+        own: the sentences of the answering chunk.
+    """
+    finder = NameFinder([name], [name])
+    anchor = next((one for one in own if names_in(finder, one)), own[0])
     return Note(
-        asking=chunks[candidate.sentence.chunk].id,
-        answering=chunks[candidate.answering].id,
-        text=candidate.sentence.text,
-        source=candidate.sentence.span,
+        asking=asking,
+        answering=answering,
+        text=sentence.text,
+        source=sentence.span,
         evidence=anchor.span,
         quote=anchor.text,
         reader=READER,

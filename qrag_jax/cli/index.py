@@ -31,7 +31,7 @@ _OF_ACTIONS = {
     "workers": ("build", "add"),
     "encoding": ("build", "add"),
     "strict": ("build", "add"),
-    "verify": ("info",),
+    "verify": ("info", "add"),
     "store": ("build", "add"),
     "uri": ("build", "add"),
     "engine": ("build", "add"),
@@ -116,7 +116,7 @@ paths [PATHS ...]     files or folders
 . --engine            build, add: where they run: on this machine, or on a Ray cluster (default: processes)
 . --num_shards N      build: number of shards
 . --shard I           build: the shard to build, from 0
---verify              info: check every document against its hash
+--verify              info: check every document against its hash; add: the same before, and repair what is damaged
 . --encoding E        text encoding of the files (default: as in the index; utf-8 for new files)
 . --strict            build, add: stop at a file that cannot be read, or only in part
 --exclude --no_ignore --follow_links --max_input_gb
@@ -153,7 +153,7 @@ def _run(args: argparse.Namespace) -> int:
     if not info.is_whole:
         raise InputError(
             f"{folder}: damaged: {', '.join((*info.damaged, *info.damaged_notes)) or info.fault}; repair it with `qrag "
-            f"index add {folder} PATHS...`, or delete the folder and build it again"
+            f"index add {folder} PATHS... --verify`, or delete the folder and build it again"
         )
     return 0
 

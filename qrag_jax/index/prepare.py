@@ -8,7 +8,7 @@ made from children has no key; it is made again with its document.
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,8 +22,26 @@ from qrag_jax.chunking.tree.parent_vectors import Parents, fill_parents
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.documents.converted import ReadOptions
 from qrag_jax.documents.read import DocumentFile, read_document
+from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.settings import Reading
-from qrag_jax.index.stores.sqlite.document_rows import read_row
+from qrag_jax.index.stores.sqlite.database import (
+    FORMAT,
+    add_tables,
+    format_of,
+    looked_through,
+    named,
+    reading_from,
+    transaction,
+    writing_to,
+)
+from qrag_jax.index.stores.sqlite.document_rows import (
+    Known,
+    Survey,
+    look_over,
+    read_ledger,
+    read_row,
+    read_whole,
+)
 from qrag_jax.index.stores.sqlite.entries import (
     Entry,
     Failure,
@@ -34,12 +52,14 @@ from qrag_jax.index.stores.sqlite.entries import (
     unpack_nodes,
     unpack_vectors,
 )
+from qrag_jax.index.stores.sqlite.text_rows import TextKeys, pack_keys, put_keys
 from qrag_jax.index.stores.sqlite.token_rows import find_tokens
 from qrag_jax.search.corpus import ChunkDocument, embed_texts
 from qrag_jax.types import Chunk, CountTokens, Document, Embed, Encoder, InputError, ReadsTokens
 from qrag_jax.unit_rows import unit_rows
 
 _OF_PARENT, _KEY_BYTES = b"p", 32  # suffix of the key of a parent's text; size of a key without it
+_START = 8  # bytes of a key that are stored
 MakeTree = Callable[[Document], tuple[ChunkTree, Sequence[Chunk]]]
 Vector = tuple[np.ndarray, bool, bytes]  # of a text; whether the text is cut; codes of its tokens, if they are kept
 Ask = Callable[[Sequence[bytes]], dict[bytes, Vector]]  # keys of texts -> the vectors of those that are known
@@ -279,7 +299,8 @@ def _entries(
             num_tokens = np.array([node.num_tokens for node in one.nodes], np.int64)
             made = fill_parents(one.tree, unit_rows(vectors), num_tokens, maker.parents.of_children)
             vectors[~there], there = made[~there], np.full(len(one.nodes), True)
-        entries.append(Entry(one.document, one.nodes, vectors, is_cut, task.origin, one.tree, there, tokens))
+        texts = pack_keys(own.keys)
+        entries.append(Entry(one.document, one.nodes, vectors, is_cut, task.origin, one.tree, there, tokens, texts))
     return entries
 
 
@@ -292,53 +313,98 @@ def _holds(tree: ChunkTree | None, num_nodes: int) -> Bool[np.ndarray, " nodes"]
 
 @dataclass
 class KnownVectors:
-    """Finds stored vectors by the text of their chunks; an `Ask`.
+    """Finds stored vectors by the text of their chunks; an `Ask`. Keys are read at the first lookup.
 
-    Texts are hashed at the first lookup, and never if nothing is embedded.
+    Attributes:
+        connection, folder: of the index.
+        reading: of the text of nodes above the leaves.
+        needs_tokens: texts without stored tokens count as unknown.
     """
 
     connection: sqlite3.Connection
-    numbers: Sequence[int]  # of the rows that existed before
-    reading: Reading = "alike"  # of the text of nodes above the leaves
-    plain: Collection[int] = ()  # numbers of rows whose nodes were embedded without their context
-    tokens_in: Path | None = None  # folder of the index, if texts without stored tokens count as unknown
-    _places: dict[bytes, tuple[int, int]] | None = field(default=None, repr=False)  # row and chunk of each text
+    folder: Path
+    reading: Reading = "alike"
+    needs_tokens: bool = False
+    _stored: TextKeys | None = field(default=None, repr=False)
+    _added: dict[bytes, tuple[int, int]] = field(default_factory=dict, repr=False)
 
     def __call__(self, keys: Sequence[bytes]) -> dict[bytes, Vector]:
-        """The vectors of known texts, by their keys."""
-        if self._places is None:
-            self._places = {}
-            for number in self.numbers:
-                row = read_row(self.connection, number)
-                if row is not None:
-                    nodes = unpack_nodes("", row)[0]
-                    self._enter(number, to_text(row.text), nodes, parents_in(row, len(nodes)))
-        wanted: dict[int, list[tuple[bytes, int]]] = {}
-        for key in keys:
-            if key in self._places:
-                number, node = self._places[key]
-                wanted.setdefault(number, []).append((key, node))
-        found = {}
-        for number, places in wanted.items():
-            row = read_row(self.connection, number)
-            if row is None:  # removed meanwhile
-                continue
-            nodes, is_cut = unpack_nodes("", row)
-            vectors = unpack_vectors(row, len(nodes))
-            found |= {key: (vectors[node], bool(is_cut[node]), b"") for key, node in places}
-        if self.tokens_in is None:
+        """The vectors of known texts, by their keys.
+
+        Raises:
+            Damaged: a document with one of these texts was changed.
+        """
+        if self._stored is None:
+            with named(self.folder / CATALOGUE):
+                self._stored = TextKeys.read(self.connection)
+        read: dict[int, _Stored | None] = {}
+        places, found = self._stored.find(keys), {}
+        for key in dict.fromkeys(keys):
+            added = [self._added[key[:_START]]] if key[:_START] in self._added else []
+            for number, node in (*added, *places.get(key[:_START], ())):
+                if number not in read:
+                    known = read_whole(self.connection, self.folder, number)
+                    read[number] = None if known is None else _Stored.of(known)
+                one = read[number]
+                if one is not None and one.key(node, self.reading) == key:
+                    found[key] = one.vectors[node], bool(one.is_cut[node]), b""
+                    break
+        if not self.needs_tokens:
             return found
-        codes = find_tokens(self.connection, self.tokens_in, list(found))
+        codes = find_tokens(self.connection, self.folder, list(found))
         is_known = lambda key: len(key) > _KEY_BYTES or key in codes  # noqa: E731
         return {key: (*one[:2], codes.get(key, b"")) for key, one in found.items() if is_known(key)}
 
     def add(self, number: int, entry: Entry) -> None:
         """Adds an entry that was written."""
-        if self._places is not None:
-            self._enter(number, entry.document.text, entry.nodes, _holds(entry.tree, len(entry.nodes)))
+        for node in range(len(entry.nodes)):
+            self._added[entry.keys[node * _START : (node + 1) * _START]] = number, node
 
-    def _enter(self, number: int, text: str, nodes: Sequence[Chunk], holds: Bool[np.ndarray, " nodes"]) -> None:
-        assert self._places is not None
-        for place, key in enumerate(keys_of(text, nodes, holds, self.reading, plain=number in self.plain)):
-            if key is not None:
-                self._places[key] = number, place
+
+@dataclass(frozen=True)
+class _Stored:
+    """A stored document, with its vectors."""
+
+    text: str
+    nodes: Sequence[Chunk]
+    holds: Bool[np.ndarray, " nodes"]
+    is_cut: Bool[np.ndarray, " nodes"]
+    vectors: np.ndarray
+    is_plain: bool  # its nodes were embedded without their context
+
+    @classmethod
+    def of(cls, known: Known) -> "_Stored":
+        assert known.row is not None  # `read_whole` found it by its row
+        nodes, is_cut = unpack_nodes(known.id, known.row)
+        vectors, holds = unpack_vectors(known.row, len(nodes)), parents_in(known.row, len(nodes))
+        return cls(to_text(known.row.text), nodes, holds, is_cut, vectors, known.origin.reader.startswith("1 "))
+
+    def key(self, node: int, reading: Reading) -> bytes | None:
+        """The key of the vector of a node; None if it is not that of a text, or there is no such node."""
+        here = slice(node, node + 1)
+        return next(iter(keys_of(self.text, self.nodes[here], self.holds[here], reading, plain=self.is_plain)), None)
+
+
+def bring_up_to_format(folder: Path, says: Callable[[str], object]) -> Survey | None:
+    """Adds the tables that a catalogue of an older format lacks, in one transaction, after a check of every row.
+
+    Args:
+        says: called with a message before it begins, because every document is read.
+
+    Returns:
+        The result of the check; None if the format is the newest.
+    """
+    with looked_through(folder), reading_from(folder) as connection:
+        if format_of(connection) == FORMAT:
+            return None
+    says(f"{folder}: is brought up to format {FORMAT} of the catalogue, once; older versions of qrag_jax refuse it")
+    found = look_over(folder, None)
+    with writing_to(folder) as connection, transaction(connection, folder / CATALOGUE):
+        if format_of(connection) != FORMAT:  # a repair has written a new file
+            add_tables(connection)
+        for one in read_ledger(connection, folder).values():
+            if one.number is not None and (row := read_row(connection, one.number)) is not None:
+                nodes, _ = unpack_nodes(one.id, row)
+                keys = keys_of(to_text(row.text), nodes, np.zeros(len(nodes), bool), "alike")
+                put_keys(connection, one.number, pack_keys(keys))
+    return found

@@ -9,14 +9,15 @@ from pathlib import Path, PurePath
 from qrag_jax.documents.found import DocumentFile, is_excluded, named_paths
 from qrag_jax.documents.kinds import kind_by_suffix, read_suffixes, suffixes_by_fields
 from qrag_jax.documents.read import Found
+from qrag_jax.files.sqlite import Damaged
 from qrag_jax.index.folder import CATALOGUE, PATIENCE, SHARDS, index_folder, is_index, names_in, one_writer
 from qrag_jax.index.parts.make import refresh
-from qrag_jax.index.prepare import MakeMaker
-from qrag_jax.index.settings import read_settings
+from qrag_jax.index.prepare import MakeMaker, bring_up_to_format
+from qrag_jax.index.settings import IndexSettings, read_settings
 from qrag_jax.index.store_writer import with_collection, writing_store
-from qrag_jax.index.stores.sqlite.database import writing_to
-from qrag_jax.index.stores.sqlite.document_rows import mend, remove
-from qrag_jax.index.update_notes import KnownTexts, check_notes, update_notes
+from qrag_jax.index.stores.sqlite.database import reading_from, writing_to
+from qrag_jax.index.stores.sqlite.document_rows import Known, Survey, look_over, read_ledger, remove
+from qrag_jax.index.update_notes import KnownTexts, check_notes, reads_all, update_notes
 from qrag_jax.types import NoteReader, UsageError
 
 
@@ -74,7 +75,7 @@ def with_records(found: Found, paths: Sequence[str], known: Iterable[str]) -> Fo
     more = tuple(
         DocumentFile(name, Path(name), named=False)
         for name in known
-        if PurePath(name).suffix.lower() in suffixes and name not in seen and os.path.isfile(name)
+        if os.path.splitext(name)[1].lower() in suffixes and name not in seen and os.path.isfile(name)
         if any(lies_in(name, path) for path in paths) and not is_excluded(name)
     )
     return replace(found, files=(*found.files, *more))
@@ -142,7 +143,7 @@ def remove_documents(
     with one_writer(folder, "qrag index remove", patience, waits):
         settings = read_settings(folder)
         check_notes(folder, settings, make, read_notes)
-        known = mend(folder).known
+        _, known = look_up(folder, waits)
         gone: dict[str, None] = {}
         for path in paths:
             here = [name for name in known if lies_in(name, path)]
@@ -152,11 +153,46 @@ def remove_documents(
                 )
             gone |= dict.fromkeys(here)
         settings = with_collection(settings)
-        with writing_to(folder) as connection, writing_store(folder, connection, settings) as store:
-            for name in gone:
-                remove(connection, folder, name)
-            store.remove(*(known[name].number for name in gone))
-            if make is not None:
-                update_notes(connection, folder, settings, make, KnownTexts(connection), read_notes)
-            refresh(connection, folder, settings, lambda: None if make is None else make().embed)
+        look_over(folder, None if reads_all(settings, read_notes) else gone.keys(), known)
+        numbers = [known[name].number for name in gone]
+        try:
+            _remove(folder, gone, numbers, settings, make, read_notes)
+        except Damaged:
+            look_over(folder, None)
+            _remove(folder, gone, numbers, settings, make, read_notes)
     return tuple(gone)
+
+
+def look_up(folder: Path, says: Callable[[str], object]) -> tuple[Survey | None, dict[str, Known]]:
+    """The documents and failures of an index by their ids, without their rows, in a catalogue of the newest format.
+
+    Args:
+        says: as in `bring_up_to_format`.
+
+    Returns:
+        The result of a check of every row, if there was a reason for one; and what is known.
+    """
+    found = bring_up_to_format(folder, says)
+    try:
+        with reading_from(folder) as connection:
+            return found, read_ledger(connection, folder)
+    except Damaged:
+        found = look_over(folder, None)
+        return found, found.known
+
+
+def _remove(
+    folder: Path,
+    names: Iterable[str],
+    numbers: Iterable[int | None],
+    settings: IndexSettings,
+    make: MakeMaker | None,
+    read: NoteReader | None,
+) -> None:
+    with writing_to(folder) as connection, writing_store(folder, connection, settings) as store:
+        for name in names:
+            remove(connection, folder, name)
+        store.remove(*numbers)
+        if make is not None:
+            update_notes(connection, folder, settings, make, KnownTexts(connection, folder), read)
+        refresh(connection, folder, settings, lambda: None if make is None else make().embed)

@@ -25,7 +25,7 @@ from qrag_jax.index.folder import (
     one_writer,
 )
 from qrag_jax.index.parts.make import refresh
-from qrag_jax.index.prepare import MakeMaker
+from qrag_jax.index.prepare import MakeMaker, bring_up_to_format
 from qrag_jax.index.settings import IndexSettings, read_settings, write_settings
 from qrag_jax.index.store_writer import with_collection, writing_store
 from qrag_jax.index.stores.sqlite.database import create, named, reading_from, writing_to
@@ -150,7 +150,7 @@ def merge_shards(
             )
         check_notes(folder, settings, make, read_notes)
         create(folder)
-        known = mend(folder).known
+        known = (bring_up_to_format(folder, waits) or mend(folder)).known
         with writing_to(folder) as connection:
             for shard in shards:
                 with reading_from(shard) as source:
@@ -164,7 +164,7 @@ def merge_shards(
                 pass  # puts the vectors of the new documents
             if settings.has_notes:
                 assert make is not None
-                update_notes(connection, folder, settings, make(settings), KnownTexts(connection), read_notes)
+                update_notes(connection, folder, settings, make(settings), KnownTexts(connection, folder), read_notes)
             refresh(connection, folder, settings, lambda: None if make is None else make(settings)().embed)
         os.rename(folder / SHARDS, folder / JOINED)  # in one step: a half-removed folder would look unfinished
         sync_folder(folder)

@@ -20,8 +20,7 @@ import numpy as np
 from qrag_jax.index.folder import CATALOGUE, is_index
 from qrag_jax.index.settings import IndexSettings, read_settings, write_settings
 from qrag_jax.index.stores.sqlite.database import named
-from qrag_jax.index.stores.sqlite.document_rows import read_row
-from qrag_jax.index.stores.sqlite.entries import Entry, Origin, parts_sha256, to_bytes, to_text, unpack
+from qrag_jax.index.stores.sqlite.entries import Entry, parts_sha256, to_bytes, to_text
 from qrag_jax.names import BESIDE, STORES
 from qrag_jax.search.store import StoreBeside, StorePlace
 from qrag_jax.unit_rows import unit_rows
@@ -92,9 +91,9 @@ class StoreWriter:
         self.remove(*(number for number, stamp in there.items() if wanted.get(number) != stamp))
         for key, number, *origin in ledger:
             if there.get(number) != wanted[number]:
-                row = read_row(self._connection, number)
-                assert row is not None  # the rows were checked when the catalogue was opened
-                self.put(number, unpack(to_text(key), row, Origin(*origin)))
+                known = read_document(self._connection, self._folder, to_text(key))
+                assert known is not None  # the ledger lists it
+                self.put(number, entry_of(known, self._folder))
 
     def settle(self) -> None:
         """Marks the store as equal to the catalogue, so the next writer need not compare them."""

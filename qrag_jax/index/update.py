@@ -9,6 +9,7 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from qrag_jax.documents.read import (
 )
 from qrag_jax.documents.told import named
 from qrag_jax.files import sqlite
+from qrag_jax.files.sqlite import Damaged
 from qrag_jax.index.folder import (
     CATALOGUE,
     PATIENCE,
@@ -40,7 +42,7 @@ from qrag_jax.index.folder import (
 from qrag_jax.index.parts.make import refresh
 from qrag_jax.index.prepare import KnownVectors, Made, MakeMaker, Maker, Task, prepare
 from qrag_jax.index.ray_tasks import RayTasks
-from qrag_jax.index.remove import check_place, gone, with_records
+from qrag_jax.index.remove import check_place, gone, look_up, with_records
 from qrag_jax.index.settings import (
     IndexSettings,
     check_encoder,
@@ -54,7 +56,8 @@ from qrag_jax.index.stores.sqlite.document_rows import (
     LOST,
     LOST_REASON,
     Known,
-    mend,
+    Survey,
+    look_over,
     put,
     put_beside,
     put_failure,
@@ -62,7 +65,7 @@ from qrag_jax.index.stores.sqlite.document_rows import (
 )
 from qrag_jax.index.stores.sqlite.entries import Entry, Failure, Origin
 from qrag_jax.index.token_size import check_room
-from qrag_jax.index.update_notes import KnownTexts, NotesMade, check_notes, take_up, update_notes
+from qrag_jax.index.update_notes import KnownTexts, NotesMade, check_notes, reads_all, take_up, update_notes
 from qrag_jax.index.workers import Group, Workers
 from qrag_jax.names import BuildEngine
 from qrag_jax.types import InputError, NoteReader, ReadsTokens, UsageError
@@ -104,13 +107,25 @@ class Changes:
     num_reused: int = 0
     notes: NotesMade = field(default_factory=NotesMade)
 
+    def after(self, done: "Changes") -> "Changes":
+        """The changes of an update that began again, with those that it had made before."""
+        return replace(
+            self,
+            num_read=self.num_read + done.num_read,
+            num_same=self.num_same - done.num_read,
+            lossy=(*done.lossy, *self.lossy),
+            num_embedded=self.num_embedded + done.num_embedded,
+            num_reused=self.num_reused + done.num_reused,
+        )
+
 
 @dataclass(frozen=True)
 class Plan:
     """How an update runs.
 
     Attributes:
-        mirror: remove documents that are not below the paths.
+        mirror: remove documents that are not below the paths; every row is checked.
+        verify: check every row, not only those of the paths, and repair what is damaged.
         encoding: of text; None reads a document in its earlier encoding, and new ones in UTF-8.
         strict: a file that cannot be read, or only in part (`refuse_part`), ends the update.
         num_workers: number of processes that read; 0 reads in this process, or on all CPUs of a Ray cluster.
@@ -128,6 +143,7 @@ class Plan:
     """
 
     mirror: bool = False
+    verify: bool = False
     encoding: str | None = None
     strict: bool = False
     num_workers: int = 0
@@ -182,15 +198,8 @@ def update_index(
         try:
             if known_settings is None:
                 create(folder)
-            before = mend(folder)
             settings = with_collection(known_settings or settings)
-            beside = settings if plan.makes_notes else replace(settings, store="sqlite", uri="")
-            with writing_to(folder) as connection, writing_store(folder, connection, beside) as store:
-                known = list(before.known.values())
-                found = with_records(found, paths, [one.id for one in known])
-                if not plan.mirror:
-                    found = _with_known_ids(found, [one.id for one in known])
-                changes = _Update(folder, connection, settings, make, plan, known, store).run(paths, found)
+            before, changes, found = _update(folder, paths, found, settings, make, plan)
         finally:
             if not is_index(folder):  # nothing was written: no encoder, or no file
                 sqlite.remove(folder / CATALOGUE)
@@ -208,13 +217,60 @@ def update_index(
     )
 
 
+def _update(
+    folder: Path, paths: Sequence[str], found: Found, settings: IndexSettings, make: MakeMaker, plan: Plan
+) -> tuple[Survey, Changes, Found]:
+    """Checks what may be replaced, then updates; if that meets damage elsewhere, checks everything and starts again.
+
+    Returns:
+        What was known and damaged before, the changes, and the files with the ids that they have in the index.
+    """
+    before, known = look_up(folder, plan.says)
+    found = with_records(found, paths, known)
+    if not plan.mirror:
+        found = _with_known_ids(found, known)
+    checks_all = plan.mirror or plan.verify or (plan.makes_notes and reads_all(settings, plan.read_notes))
+    before = before or look_over(folder, None if checks_all else {file.id for file in found.files}, known)
+    done = Changes()
+    try:
+        with _writing(folder, settings, plan) as (connection, store):
+            update = _Update(folder, connection, settings, make, plan, before.known, store)
+            try:
+                return before, update.run(paths, found), found
+            finally:
+                done = update.counts
+    except Damaged:
+        before = look_over(folder, None)
+    with _writing(folder, settings, plan) as (connection, store):
+        again = _Update(folder, connection, settings, make, plan, before.known, store).run(paths, found)
+    return before, again.after(done), found
+
+
+@contextmanager
+def _writing(folder: Path, settings: IndexSettings, plan: Plan) -> Iterator[tuple[sqlite3.Connection, StoreWriter]]:
+    """The catalogue and the store; a shard has no store, because the merge puts its vectors there."""
+    beside = settings if plan.makes_notes else replace(settings, store="sqlite", uri="")
+    with writing_to(folder) as connection, writing_store(folder, connection, beside) as store:
+        yield connection, store
+
+
 def _with_known_ids(found: Found, known: Iterable[str]) -> Found:
     """Files with the ids of the documents that the index has of them by another path: `./a.md`, `/home/ada/a.md`."""
     if {file.id for file in found.files} <= (ids := set(known)):
         return found
-    by_place = {os.path.realpath(name): name for name in sorted(ids)}
+    places = {place for file in found.files if file.path is not None and (place := _place(file.path)) is not None}
+    by_place = {os.path.realpath(name): name for name in sorted(ids) if _place(name) in places}
     files = [file if file.path is None else replace(file, id=_known_id(file, ids, by_place)) for file in found.files]
     return replace(found, files=tuple(files))
+
+
+def _place(path: str | os.PathLike) -> tuple[int, int] | None:
+    """Device and inode of a file, which other paths of it share; None if there is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _known_id(file: DocumentFile, ids: Set[str], by_place: Mapping[str, str]) -> str:
@@ -231,17 +287,13 @@ class _Update:
         settings: IndexSettings,
         make: MakeMaker,
         plan: Plan,
-        known: list[Known],
+        known: Mapping[str, Known],
         store: StoreWriter,
     ) -> None:
         self.folder, self.connection, self.settings, self.make, self.plan = folder, connection, settings, make, plan
-        self.store = store
-        self.known = {one.id: one for one in known}
-        self.readers = _Readers(known)
-        numbers = [one.number for one in known if one.number is not None]
-        plain = {one.number for one in known if one.number is not None and one.origin.reader.startswith("1 ")}
-        tokens_in = folder if settings.late else None
-        self.vectors = KnownVectors(connection, numbers, settings.reading, plain, tokens_in)
+        self.store, self.known = store, known
+        self.readers = _Readers(known.values())
+        self.vectors = KnownVectors(connection, folder, settings.reading, settings.late)
         self.ask = self.vectors if settings.reuses_vectors else None
         self.unseen: list[str] = []  # ids of files that could not be hashed
         self.failed: list[Skipped] = []
@@ -249,7 +301,7 @@ class _Update:
         self.counts = Changes()
         self.num_unfiled = 0  # chunks that searches read from the catalogue
         self.maker: Maker | None = None
-        self.note_texts = KnownTexts(connection)
+        self.note_texts = KnownTexts(connection, folder)
 
     def run(self, paths: Sequence[str], found: Found) -> Changes:
         of = len(found.files)
@@ -402,7 +454,7 @@ class _Update:
 class _Readers:
     """The earlier reader of a document or of one with the same bytes; its options hold where no others are named."""
 
-    def __init__(self, known: Sequence[Known]) -> None:
+    def __init__(self, known: Iterable[Known]) -> None:
         documents = [one for one in known if one.number is not None]
         self._of_documents = {one.id: one.origin.reader for one in documents}
         self._of_bytes = {one.origin.bytes_sha256: one.origin.reader for one in documents}

@@ -1,7 +1,8 @@
 """Updates the notes of an index after its documents have changed.
 
 The notes depend on all documents together: a new document may say what a chunk is about, or make a name too common. So
-the reader writes all notes again, and only text without a vector is embedded. Notes are removed together with a changed
+a language model writes all notes again, and only text without a vector is embedded; notes by names are updated by what
+changed (`mentioned.py`). Notes are removed together with a changed
 document (`note_rows`), and every row has its own hash. A mark that the notes are complete is written last, so a killed
 writer loses nothing and the next one continues.
 """
@@ -15,9 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.annotate.mentions import mention_notes
+from qrag_jax.annotate.mentions import READER, mention_notes
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.files.sqlite import Damaged
 from qrag_jax.index.folder import CATALOGUE
+from qrag_jax.index.mentioned import NamesUpdate
 from qrag_jax.index.prepare import MakeMaker, Maker
 from qrag_jax.index.settings import (
     IndexSettings,
@@ -26,8 +29,9 @@ from qrag_jax.index.settings import (
     read_settings,
     write_settings,
 )
-from qrag_jax.index.stores.sqlite.database import named, transaction
+from qrag_jax.index.stores.sqlite.database import advice, named, transaction
 from qrag_jax.index.stores.sqlite.document_rows import read_leaves
+from qrag_jax.index.stores.sqlite.mention_rows import clear_mentions
 from qrag_jax.index.stores.sqlite.note_rows import (
     Mark,
     NoteRow,
@@ -41,6 +45,7 @@ from qrag_jax.index.stores.sqlite.note_rows import (
     read_mark,
     read_note_row,
     read_pairs,
+    rows_from,
     rows_of,
     texts_of,
     unpack_notes,
@@ -48,7 +53,7 @@ from qrag_jax.index.stores.sqlite.note_rows import (
 )
 from qrag_jax.search.corpus import embed_texts
 from qrag_jax.search.note_texts import check_note
-from qrag_jax.types import Chunk, Document, Note, NoteReader, UsageError
+from qrag_jax.types import Chunk, Document, InputError, Note, NoteReader, UsageError
 
 VERSION = 1  # version of the code that makes notes; a new version makes them again
 _FIRST_FIELDS = ("reader", "model", "prompts_sha256")  # fields of the setting in the first format with notes
@@ -72,7 +77,7 @@ class NotesMade:
 
 def note_reader(setting: NotesSetting) -> NoteReader:
     """The reader of a setting, if it needs nothing but its name."""
-    if setting.reader == "mentions":
+    if setting.reader == READER:
         return mention_notes
     raise UsageError(
         f"notes by {setting.model or setting.reader}: a language model must write them; give `read_notes` "
@@ -86,6 +91,11 @@ def check_notes(folder: Path, settings: IndexSettings, make: object | None, read
         raise UsageError(f"{folder}: has notes, which depend on all documents; give `make` to embed new ones")
     if settings.has_notes and read is None:
         note_reader(settings.notes)
+
+
+def reads_all(settings: IndexSettings, read: NoteReader | None) -> bool:
+    """True if the reader of notes reads all documents at every change; notes by names need only what changed."""
+    return settings.has_notes and (settings.notes.reader != READER or read is not None)
 
 
 def setting_key(setting: NotesSetting) -> str:
@@ -113,6 +123,7 @@ class KnownTexts:
     """Vectors and token counts of the text of notes, both stored now and removed during this update."""
 
     connection: sqlite3.Connection
+    folder: Path
     vectors: dict[str, np.ndarray] = field(default_factory=dict)
     num_tokens: dict[str, int] = field(default_factory=dict)
 
@@ -130,6 +141,23 @@ class KnownTexts:
                 assert row is not None
                 self._enter(row)
                 wanted -= self.vectors.keys()
+
+    def look_up_from(self, wanted: Mapping[Pair, bytes]) -> None:
+        """Reads vectors and token counts of the texts of rows: from their earlier contents, and from notes of others.
+
+        Raises:
+            Damaged: a row was changed.
+        """
+        for pair in wanted:
+            for row in rows_from(self.connection, self.folder, pair[1], pair[0]):
+                self._enter(row)
+        missing = {pair[1] for pair, content in wanted.items() if self._lacks(content)}
+        for asking in missing:
+            for row in rows_from(self.connection, self.folder, asking):
+                self._enter(row)
+
+    def _lacks(self, content: bytes) -> bool:
+        return not self.vectors.keys() >= set(texts_of(_notes(content)))
 
     def _enter(self, row: NoteRow) -> None:
         num_tokens, vectors = row.unpack_vectors()
@@ -149,7 +177,7 @@ def update_notes(
     """Makes the notes of an index match its documents.
 
     Args:
-        connection: may write; every row was checked (`mend`).
+        connection: may write; every row was checked (`look_over`) if `reads_all`.
         make: loads the encoder; not called if no text is new.
         known: texts whose vectors are known, in addition to the rows.
         read: writes the notes; None takes the reader of the setting.
@@ -163,6 +191,8 @@ def update_notes(
     if mark is not None and mark.is_complete:
         take_up(folder, settings)
         return NotesMade(mark.num_notes, 0, mark.left_out)
+    if not reads_all(settings, read):
+        return _update_by_names(connection, folder, settings, make, known, progress)
     documents, leaves = read_leaves(connection, folder)
     found = (read or note_reader(settings.notes))(documents, leaves)
     take_up(folder, settings)  # after the reader: if it is stopped, the index keeps its notes and their setting
@@ -173,11 +203,46 @@ def update_notes(
     num_embedded = _write(connection, folder, changed, _Embedder(settings, make, known), progress)
     made = NotesMade(len(found.notes), num_embedded, dict(sorted(found.left_out.items())))
     with transaction(connection, folder / CATALOGUE):
+        clear_mentions(connection)
         for pair in stored.keys() - wanted.keys():
             delete_pair(connection, pair)
-        of = documents_sha256(connection), setting_key(settings.notes)
-        write_mark(connection, Mark(*of, made.num_notes, made.left_out, found.is_complete))
+        _mark(connection, settings.notes, made, is_complete=found.is_complete)
     return made
+
+
+def _update_by_names(
+    connection: sqlite3.Connection,
+    folder: Path,
+    settings: IndexSettings,
+    make: MakeMaker,
+    known: KnownTexts,
+    progress: Callable[[int, int], object],
+) -> NotesMade:
+    """As `update_notes`, for the notes that `mention_notes` would write; costs in proportion to what changed."""
+    update = NamesUpdate(connection, folder, setting_key(settings.notes))
+    try:
+        update.read_names()
+        changed = update.stale_notes()
+    except InputError:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError) as error:  # right checksums, wrong contents
+        raise Damaged(f"{folder}: its list of names is damaged ({error!r}); {advice(folder)}") from error
+    take_up(folder, settings)
+    written = {pair: content for pair, content in changed.items() if content}
+    known.look_up_from(written)
+    num_embedded = _write(connection, folder, written, _Embedder(settings, make, known), progress)
+    with transaction(connection, folder / CATALOGUE):
+        for pair in changed.keys() - written.keys():
+            delete_pair(connection, pair)
+        num_notes, left_out = update.finish()
+        made = NotesMade(num_notes, num_embedded, left_out)
+        _mark(connection, settings.notes, made)
+    return made
+
+
+def _mark(connection: sqlite3.Connection, setting: NotesSetting, made: NotesMade, *, is_complete: bool = True) -> None:
+    of = documents_sha256(connection), setting_key(setting)
+    write_mark(connection, Mark(*of, made.num_notes, made.left_out, is_complete))
 
 
 def take_up(folder: Path, settings: IndexSettings) -> None:

@@ -56,7 +56,7 @@ class UpdateRequest:
         uri: address of the server of the store; None: as in the index.
         late: store the vectors of tokens too; False: as in the index.
         vectors: what a search compares first; None: as in the index, or float32 for a new one.
-        encoding, strict, num_workers, engine: as in `Plan`.
+        encoding, strict, verify, num_workers, engine: as in `Plan`.
         shard, num_shards: the shard to build, and the number of shards; None builds the whole index.
     """
 
@@ -74,6 +74,7 @@ class UpdateRequest:
     vectors: VectorsName | None = None
     encoding: str | None = None
     strict: bool = False
+    verify: bool = False
     num_workers: int = 0
     engine: BuildEngine = "processes"
     shard: int | None = None
@@ -135,6 +136,7 @@ def update(request: UpdateRequest, watch: NotesWatch = NOBODY) -> Updated:
         mirror=request.mirror,
         encoding=request.encoding,
         strict=request.strict,
+        verify=request.verify,
         num_workers=request.num_workers,
         engine=request.engine,
         waits=watch.note,

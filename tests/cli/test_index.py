@@ -168,7 +168,7 @@ def test_damage_is_exit_code_one(index, encoder):
     path.write_bytes(path.read_bytes().replace(b"Mary has the key.", b"Mary had the key."))
     code, out, err = index("info", "i", "--verify")
     assert (code, out.splitlines()[-1]) == (1, "damaged   notes/a.md")
-    assert "i: damaged: notes/a.md; repair it with `qrag index add i PATHS...`" in err
+    assert "i: damaged: notes/a.md; repair it with `qrag index add i PATHS... --verify`" in err
     code, out, err = index("add", "i", "notes")
     assert code == 0 and "1 document repaired: notes/a.md" in err and out.startswith("1 document read, 1 unchanged")
 

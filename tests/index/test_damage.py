@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -69,7 +70,13 @@ def test_what_was_changed_is_named_and_mended_alone(notes, name):
 def test_what_is_damaged_and_not_added_again_stays_known_as_lost(notes):
     change(*CHANGES["text"])
     changes = update("i", "notes/b.md", mirror=False)
-    assert changes.mended == () and [one.id for one in changes.failed] == ["notes/a.md"]
+    assert (changes.mended, changes.failed) == ((), ())  # an update checks the documents that it may replace
+    assert index_info("i", verify=True).damaged == ("notes/a.md",)
+    shutil.copytree("i", "other")
+    assert [one.id for one in update("other", "notes/b.md", mirror=False, verify=True).failed] == ["notes/a.md"]
+    change("UPDATE documents SET text = ? WHERE id = ?", b"The garden is open.", b"notes/c.md")
+    changes = update("i", "notes/c.md", mirror=False)  # damage makes it check all
+    assert changes.mended == ("notes/c.md",) and [one.id for one in changes.failed] == ["notes/a.md"]
     info = index_info("i", verify=True)
     assert [one.id for one in info.documents] == ["notes/b.md", "notes/c.md"]
     assert [(one.id, one.reason) for one in info.failed] == [
@@ -177,7 +184,7 @@ def test_a_newer_format_is_said(notes):
     with closing(sqlite3.connect("i/catalogue.sqlite")) as connection:
         connection.execute("PRAGMA user_version = 9")
     with pytest.raises(
-        InputError, match="catalogue.sqlite: has format 9, this version of qrag_jax reads 1 and 2; update"
+        InputError, match="catalogue.sqlite: has format 9, this version of qrag_jax reads 1 and 2 and 3; update"
     ):
         load_index("i")
     about = json.loads(Path("i/index.json").read_text())

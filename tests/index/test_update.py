@@ -1,6 +1,8 @@
 import hashlib
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -439,3 +441,24 @@ def test_names_and_texts_of_any_kind_are_kept(tmp_path, monkeypatch):
     update("i", "n")
     check_equal(load_index("i"), fresh_corpus("n"))
     assert np.isfinite(load_index("i").vectors).all()
+
+
+def test_a_vector_of_a_damaged_document_is_not_taken_over(notes):
+    update("i", notes)
+    with closing(sqlite3.connect("i/catalogue.sqlite")) as connection, connection:
+        connection.execute("UPDATE documents SET vectors = zeroblob(32) WHERE id = ?", (b"notes/c.md",))
+    write_notes(notes, d="The garden is closed.")
+    changes = update("i", "notes/d.md", mirror=False)
+    assert (changes.num_embedded, [one.id for one in changes.failed]) == (1, ["notes/c.md"])
+    assert update("i", notes).num_reused == 1
+    check_equal(load_index("i"), fresh_corpus(notes))
+
+
+def test_a_text_with_the_key_of_another_is_embedded(notes, monkeypatch):
+    update("i", notes)
+    with closing(sqlite3.connect("i/catalogue.sqlite")) as connection, connection:
+        key = hashlib.sha256(b"A new one.").digest()[:8]
+        assert connection.execute("UPDATE texts SET keys = ? || substr(keys, 9)", (key,)).rowcount == 3
+    write_notes(notes, d="A new one.")
+    assert update("i", "notes/d.md", mirror=False).num_embedded == 1
+    check_equal(load_index("i"), fresh_corpus(notes))

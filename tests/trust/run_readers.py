@@ -137,7 +137,7 @@ def _index(folder: Path) -> None:
         put_beside(connection, folder, "b.md", Failure("b.md", "empty document", Origin(KEY, "2")))
         settings = IndexSettings(ChunkConfig(), "minilm", fingerprint=KEY, notes=NotesSetting("mentions"))
         write_settings(folder, settings)
-        update_notes(connection, folder, settings, lambda: NOTE_MAKER, KnownTexts(connection), _read_note)
+        update_notes(connection, folder, settings, lambda: NOTE_MAKER, KnownTexts(connection, folder), _read_note)
 
 
 class _Same:

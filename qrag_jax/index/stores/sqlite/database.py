@@ -4,6 +4,9 @@
     documents   one row for each document that could be read: text, metadata, chunks, vectors, tree
     notes       one row for each pair of documents of which one has notes from the other (`note_rows`)
     noted       at most one row: which documents the notes were made from
+    texts       one row for each document: keys of the texts of its chunks (`text_rows`)
+    names, mentions, read, silent, changed, stale, chunk_counts, read_by
+                what documents name, so that notes by names cost in proportion to what changed (`mention_rows`)
     tokens      one row for each chunk, if the index keeps the vectors of tokens (`token_rows`)
 
 Like the journal, it is in WAL mode with `synchronous=FULL`: a reported change is on the disk. `secure_delete`
@@ -31,6 +34,30 @@ CREATE TABLE notes (
 CREATE INDEX notes_by_asking ON notes (asking);
 CREATE TABLE noted (documents BLOB NOT NULL, setting BLOB NOT NULL, result BLOB NOT NULL, sha256 BLOB NOT NULL);
 """
+# Keys of names are hashes of 8 bytes; `crc` detects a changed row.
+_GROWTH_SCHEMA = """
+CREATE TABLE texts (number INTEGER PRIMARY KEY, keys BLOB NOT NULL);
+CREATE TABLE names (
+    key INTEGER NOT NULL, number INTEGER NOT NULL, node INTEGER NOT NULL, is_term INTEGER NOT NULL,
+    begin INTEGER NOT NULL, name BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (key, number, node)
+) WITHOUT ROWID;
+CREATE INDEX names_by_begin ON names (begin);
+CREATE INDEX names_by_number ON names (number, node);
+CREATE TABLE mentions (
+    key INTEGER NOT NULL, number INTEGER NOT NULL, num_chunks INTEGER NOT NULL, places BLOB NOT NULL,
+    crc INTEGER NOT NULL, PRIMARY KEY (key, number)
+) WITHOUT ROWID;
+CREATE INDEX mentions_by_number ON mentions (number);
+CREATE TABLE read (number INTEGER PRIMARY KEY, pairs BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE silent (key INTEGER PRIMARY KEY, reason INTEGER NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE changed (key INTEGER PRIMARY KEY, is_owned INTEGER NOT NULL, is_term INTEGER NOT NULL);
+CREATE TABLE stale (number INTEGER NOT NULL, node INTEGER NOT NULL, PRIMARY KEY (number, node)) WITHOUT ROWID;
+CREATE TABLE chunk_counts (
+    number INTEGER NOT NULL, node INTEGER NOT NULL, num_notes INTEGER NOT NULL, too_long INTEGER NOT NULL,
+    beyond INTEGER NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (number, node)
+) WITHOUT ROWID;
+CREATE TABLE read_by (setting BLOB NOT NULL);
+"""
 _SCHEMA = f"""
 CREATE TABLE ledger (
     id BLOB PRIMARY KEY, number INTEGER, bytes_sha256 BLOB NOT NULL, reader BLOB NOT NULL, error BLOB NOT NULL,
@@ -41,6 +68,7 @@ CREATE TABLE documents (
     ids BLOB NOT NULL, nodes BLOB NOT NULL, vectors BLOB NOT NULL, tree BLOB NOT NULL
 );
 {_NOTES_SCHEMA}
+{_GROWTH_SCHEMA}
 """
 
 
@@ -48,13 +76,13 @@ def advice(folder: Path) -> str:
     """The advice for a damaged index."""
     return (
         f"name the damage with `qrag index info {folder} --verify`, then repair it with `qrag index add {folder} "
-        "PATHS...`; if neither works, remove the folder and build the index again"
+        "PATHS... --verify`; if neither works, remove the folder and build the index again"
     )
 
 
-# "qrix". The first format had no notes; a writer adds their tables.
-_KIND = Kind("catalogue of an index", 0x71726978, (1, 2), _SCHEMA, lambda path: advice(path.parent))
-named, transaction = _KIND.named, _KIND.transaction
+# "qrix". The first format had no notes, the second no keys of texts and names; a writer adds the tables.
+_KIND = Kind("catalogue of an index", 0x71726978, (1, 2, 3), _SCHEMA, lambda path: advice(path.parent))
+named, transaction, FORMAT = _KIND.named, _KIND.transaction, _KIND.formats[-1]
 
 
 @contextmanager
@@ -134,11 +162,20 @@ def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
         remove(beside)
 
 
-def bring_up_to_format(folder: Path) -> None:
-    """Adds the tables that an older format lacks, in one transaction; older versions then refuse the file."""
-    with writing_to(folder) as connection, named(folder / CATALOGUE):
-        if connection.execute("PRAGMA user_version").fetchone()[0] == 1:
-            connection.executescript(f"BEGIN IMMEDIATE; {_NOTES_SCHEMA} PRAGMA user_version = 2; COMMIT;")
+def format_of(connection: sqlite3.Connection) -> int:
+    """The format of a catalogue."""
+    return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
+def add_tables(connection: sqlite3.Connection) -> None:
+    """Adds the tables that an older format lacks; older versions then refuse the file.
+
+    The caller has opened a transaction.
+    """
+    schema = (_NOTES_SCHEMA if format_of(connection) == 1 else "") + _GROWTH_SCHEMA
+    for statement in filter(str.strip, schema.split(";")):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

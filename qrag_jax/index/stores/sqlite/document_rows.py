@@ -3,11 +3,12 @@
 If a file cannot be read any more, its document stays. The column `error` then has a line with the hash of the new bytes
 and their reader, and after it the reason.
 
-Damage is found before an index is written to. Whole rows are kept, and damaged documents are read again.
+An update checks the rows that it reads, and those of the documents that it may replace (`look_over`). If it meets
+damage, every row is checked and the whole ones are moved to a new file (`mend`); damaged documents are read again.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from qrag_jax.files.sqlite import SQLITE_ERRORS, Damaged
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.stores.sqlite.database import (
     advice,
-    bring_up_to_format,
     looked_through,
     named,
     new_file,
@@ -40,14 +40,16 @@ from qrag_jax.index.stores.sqlite.entries import (
     unpack_nodes,
     unpack_tree,
 )
+from qrag_jax.index.stores.sqlite.mention_rows import forget_mentions_of, survey_mentions
 from qrag_jax.index.stores.sqlite.note_rows import (
     Pair,
+    check_notes_of,
     delete_notes_of,
-    has_notes,
     put_note_row,
     read_note_row,
     survey_notes,
 )
+from qrag_jax.index.stores.sqlite.text_rows import delete_keys, put_keys, read_keys
 from qrag_jax.index.stores.sqlite.token_rows import (
     delete_tokens,
     has_tokens,
@@ -93,7 +95,6 @@ class Survey:
         fault: damage of the file itself; empty if there is none.
         pairs: of undamaged rows of notes.
         damaged_notes: names of damaged rows of notes.
-        has_notes: the file has tables for notes; the first format had none.
     """
 
     known: dict[str, Known]
@@ -101,7 +102,6 @@ class Survey:
     fault: str = ""
     pairs: tuple[Pair, ...] = ()
     damaged_notes: tuple[str, ...] = ()
-    has_notes: bool = True
 
     @property
     def is_whole(self) -> bool:
@@ -168,6 +168,53 @@ def vector_bytes(connection: sqlite3.Connection, number: int) -> int:
     return 0 if found is None else found[0]
 
 
+def read_whole(connection: sqlite3.Connection, folder: Path, number: int) -> Known | None:
+    """The document of a number; None if it is gone.
+
+    Raises:
+        Damaged: it was changed; the message names it.
+    """
+    with named(folder / CATALOGUE):
+        found = connection.execute("SELECT id FROM documents WHERE number = ?", (number,)).fetchone()
+        return None if found is None else _read_checked(connection, folder, found[0])
+
+
+def read_ledger(connection: sqlite3.Connection, folder: Path) -> dict[str, Known]:
+    """All documents and failures by id, in order, without their rows and unchecked.
+
+    Raises:
+        Damaged: a line cannot be decoded.
+    """
+    with named(folder / CATALOGUE):
+        lines = connection.execute(f"SELECT {_LEDGER} FROM ledger ORDER BY id").fetchall()
+        if not all(type(value) is bytes for key, _, *rest in lines for value in (key, *rest)):
+            raise Damaged(f"{folder}: its list of documents: changed since it was written; {advice(folder)}")
+        return {one.id: one for one in map(_line, lines)}
+
+
+def look_over(folder: Path, names: Collection[str] | None, known: dict[str, Known] | None = None) -> Survey:
+    """Checks documents before they are replaced or removed; repairs the file if they are damaged (`mend`).
+
+    Damage elsewhere stays until a row is read: a search checks what it reads, and so does an update.
+
+    Args:
+        names: ids of the documents; others may be among them. None checks every row.
+        known: the ledger, if it has been read.
+    """
+    if names is not None:
+        try:
+            with reading_from(folder) as connection:
+                known = known or read_ledger(connection, folder)
+                if known.keys() - names:
+                    for name in known.keys() & names:
+                        _read_checked(connection, folder, to_bytes(name))
+                        check_notes_of(connection, folder, name)
+                    return Survey(known, ())
+        except Damaged:
+            pass
+    return mend(folder)
+
+
 def read_leaves(connection: sqlite3.Connection, folder: Path) -> tuple[list[Document], list[Chunk]]:
     """The documents in the order of their ids, and the chunks that are searched; without vectors, unchecked.
 
@@ -196,7 +243,6 @@ def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
     damaged: set[str] = set()
     listed, fault = _ledger(connection, folder)
     numbers: set[int] = set()
-    keeps_tokens = has_tokens(connection)
     for key, number in listed:
         try:
             values = connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} WHERE ledger.id = ?", (key,)).fetchone()
@@ -205,15 +251,17 @@ def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
         found, name = _checked(values) if values is not None else (None, _name(key))
         if isinstance(number, int):
             numbers.add(number)
-        if found is None or (keeps_tokens and not _has_all_tokens(connection, folder, found)):
+        if found is None or not _has_all_tokens(connection, folder, found):
             damaged.add(name)
         else:
             known[found.id] = replace(found, row=None)
     orphans, more = _orphans(connection, numbers)
     pairs, damaged_notes, of_notes = survey_notes(connection)
-    fault = fault or more or of_notes or _structure(connection)
+    fault = fault or more or of_notes or survey_mentions(connection) or _structure(connection)
+    twice = (damaged | orphans) & known.keys()
+    fault = fault or (f"{min(twice)} is listed twice" if twice else "")
     gone = tuple(sorted((damaged | orphans) - known.keys()))
-    return Survey(known, gone, fault, tuple(pairs), tuple(damaged_notes), has_notes(connection))
+    return Survey(known, gone, fault, tuple(pairs), tuple(damaged_notes))
 
 
 def put(
@@ -237,6 +285,7 @@ def put(
         _enter(connection, entry.document.id, number, entry.origin, b"", row)
         put_tokens(connection, number, entry.tokens)
         beside(number, entry)
+        put_keys(connection, number, entry.keys)
     return number
 
 
@@ -276,7 +325,9 @@ def copy(connection: sqlite3.Connection, folder: Path, known: Known, source: sql
     if known.number is None:
         put_failure(connection, folder, Failure(known.id, known.error, known.origin))
         return
-    put(connection, folder, replace(entry_of(known, folder), tokens=read_tokens(source, folder, known.number)))
+    more = {"tokens": read_tokens(source, folder, known.number), "keys": read_keys(source, known.number)}
+    entry = replace(entry_of(known, folder), **more)
+    put(connection, folder, entry)
     if known.tried is not None:
         put_beside(connection, folder, known.id, Failure(known.id, known.error, known.tried))
 
@@ -294,13 +345,17 @@ def _delete(connection: sqlite3.Connection, document_id: str) -> None:
     key = (to_bytes(document_id),)
     delete_notes_of(connection, document_id)
     delete_tokens(connection, *key)
-    connection.execute("DELETE FROM documents WHERE number = (SELECT number FROM ledger WHERE id = ?)", key)
+    numbers = connection.execute("SELECT number FROM ledger WHERE id = ? AND number IS NOT NULL", key).fetchall()
+    for (number,) in numbers:
+        forget_mentions_of(connection, number)
+        delete_keys(connection, number)
+        connection.execute("DELETE FROM documents WHERE number = ?", (number,))
     connection.execute("DELETE FROM ledger WHERE id = ?", key)
 
 
 def _has_all_tokens(connection: sqlite3.Connection, folder: Path, known: Known) -> bool:
-    """True if all leaves of a document have undamaged token vectors."""
-    if known.number is None or known.row is None:
+    """True if all leaves of a document have undamaged token vectors, or the index keeps none."""
+    if known.number is None or known.row is None or not has_tokens(connection):
         return True
     num_nodes = len(unpack_nodes(known.id, known.row)[0])
     leaves = set(range(num_nodes)) - set(np.flatnonzero(parents_in(known.row, num_nodes)).tolist())
@@ -321,6 +376,30 @@ def _enter(
     key, made_of = to_bytes(document_id), (origin.bytes_sha256.encode(), origin.reader.encode())
     sha256 = parts_sha256(key, *made_of, error, *row)
     connection.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)", (key, number, *made_of, error, sha256))
+
+
+def _read_checked(connection: sqlite3.Connection, folder: Path, key: bytes) -> Known | None:
+    """The document of an id; None if there is none.
+
+    Raises:
+        Damaged: it was changed.
+    """
+    with named(folder / CATALOGUE):
+        found = connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} WHERE ledger.id = ?", (key,)).fetchone()
+    known, name = (None, "") if found is None else _checked(found)
+    if found is not None and (known is None or not _has_all_tokens(connection, folder, known)):
+        raise Damaged(f"{folder}: document {name}: changed since it was written; {advice(folder)}")
+    return known
+
+
+def _line(values: tuple) -> Known:
+    """The document of a line of the ledger."""
+    key, number, *made_of, error, _ = values
+    origin, reason = Origin(*(value.decode() for value in made_of)), to_text(error)
+    tried = None if number is not None else origin
+    if number is not None and reason:
+        reason, tried = split_error(reason)
+    return Known(to_text(key), number, origin, reason, None, tried)
 
 
 def _checked(values: tuple) -> tuple[Known | None, str]:
@@ -415,8 +494,6 @@ def mend(folder: Path) -> Survey:
         with reading_from(folder) as connection:
             found = survey(connection, folder)
         if found.is_whole:
-            if not found.has_notes:
-                bring_up_to_format(folder)
             return found
         with writing_to(folder):
             pass  # merges a log left by a killed writer into the file, because the log is removed below

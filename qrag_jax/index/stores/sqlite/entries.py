@@ -54,6 +54,7 @@ class Entry:
         has_vector: which chunks have a vector; None is all.
         tokens: number of a chunk -> hash of its embedded text, and codes of its tokens (`token_rows`); of all leaves,
             or empty.
+        keys: of the texts of the chunks (`text_rows`); empty if its vectors are not looked up.
     """
 
     document: Document
@@ -64,6 +65,7 @@ class Entry:
     tree: ChunkTree | None = None
     has_vector: Bool[np.ndarray, " nodes"] | None = None
     tokens: Mapping[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    keys: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from qrag_jax.files.sqlite import SQLITE_ERRORS, Damaged
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.stores.sqlite.database import advice, named, transaction
 from qrag_jax.index.stores.sqlite.entries import parts_sha256, to_bytes, to_text
+from qrag_jax.index.stores.sqlite.mention_rows import clear_mentions
 from qrag_jax.types import Note
 
 _INTEGER, _FLOAT = np.dtype("<i8"), np.dtype("<f4")
@@ -113,6 +114,19 @@ def pack_vectors(num_tokens: Sequence[int], vectors: Sequence[np.ndarray]) -> tu
     return np.array(num_tokens, _INTEGER).tobytes(), np.array(vectors, _FLOAT).tobytes()
 
 
+def rows_from(connection: sqlite3.Connection, folder: Path, asking: str, answering: str | None = None) -> list[NoteRow]:
+    """The rows of notes that come from a document; only those of another one, if it is given.
+
+    Raises:
+        Damaged: a row was changed.
+    """
+    query, keys = f"SELECT {_COLUMNS}, sha256 FROM notes WHERE asking = ?", (to_bytes(asking),)
+    if answering is not None:
+        query, keys = f"{query} AND answering = ?", (*keys, to_bytes(answering))
+    with named(folder / CATALOGUE):
+        return [_whole(values, folder) for values in connection.execute(query, keys)]
+
+
 def has_notes(connection: sqlite3.Connection) -> bool:
     """True if the catalogue has tables for notes; the first format had none."""
     return connection.execute("PRAGMA user_version").fetchone()[0] > 1
@@ -123,6 +137,25 @@ def read_pairs(connection: sqlite3.Connection, folder: Path) -> dict[Pair, bytes
     with named(folder / CATALOGUE):
         rows = connection.execute("SELECT answering, asking, notes FROM notes")
         return {(to_text(answering), to_text(asking)): notes for answering, asking, notes in rows}
+
+
+def read_pairs_of(connection: sqlite3.Connection, folder: Path, answering: str) -> dict[Pair, bytes]:
+    """The notes of the rows that answer for a document, without vectors.
+
+    Raises:
+        Damaged: a row was changed.
+    """
+    query = f"SELECT {_COLUMNS}, sha256 FROM notes WHERE answering = ?"
+    with named(folder / CATALOGUE):
+        rows = [_whole(values, folder) for values in connection.execute(query, (to_bytes(answering),))]
+    return {row.pair: row.content for row in rows}
+
+
+def documents_with_notes(connection: sqlite3.Connection, folder: Path) -> list[int]:
+    """Numbers of the documents that have notes."""
+    with named(folder / CATALOGUE):
+        query = "SELECT number FROM ledger WHERE id IN (SELECT answering FROM notes) AND number IS NOT NULL"
+        return [number for (number,) in connection.execute(query)]
 
 
 def read_note_row(connection: sqlite3.Connection, pair: Pair) -> NoteRow | None:
@@ -142,10 +175,7 @@ def read_note_rows(connection: sqlite3.Connection, folder: Path) -> Iterator[Not
         if not has_notes(connection):
             return
         for values in connection.execute(f"SELECT {_COLUMNS}, sha256 FROM notes ORDER BY answering, asking"):
-            row, name = _checked(values)
-            if row is None:
-                raise Damaged(f"{folder}: {name}: changed since they were written; {advice(folder)}")
-            yield row
+            yield _whole(values, folder)
 
 
 def read_notes_of(connection: sqlite3.Connection, folder: Path, document_id: str) -> list[NoteRow]:
@@ -197,6 +227,19 @@ def rows_of(connection: sqlite3.Connection, document_id: str) -> list[NoteRow]:
         NoteRow((to_text(answering), to_text(asking)), *rest)
         for answering, asking, *rest in connection.execute(query, (key, key))
     ]
+
+
+def check_notes_of(connection: sqlite3.Connection, folder: Path, document_id: str) -> None:
+    """Checks the rows that are removed with a document.
+
+    Raises:
+        Damaged: a row was changed; the message names it.
+    """
+    key = to_bytes(document_id)
+    with named(folder / CATALOGUE):
+        for column in ("answering", "asking"):
+            for values in connection.execute(f"SELECT {_COLUMNS}, sha256 FROM notes WHERE {column} = ?", (key,)):
+                _whole(values, folder)
 
 
 def put_note_row(connection: sqlite3.Connection, row: NoteRow) -> None:
@@ -299,12 +342,13 @@ def write_mark(connection: sqlite3.Connection, mark: Mark) -> None:
 def clear_notes(connection: sqlite3.Connection, folder: Path) -> None:
     """Removes all notes, if there are any."""
     with named(folder / CATALOGUE):
-        query = "SELECT EXISTS (SELECT 1 FROM notes) OR EXISTS (SELECT 1 FROM noted)"
+        query = "SELECT EXISTS (SELECT 1 FROM notes) OR EXISTS (SELECT 1 FROM noted) OR EXISTS (SELECT 1 FROM read_by)"
         (is_filled,) = connection.execute(query).fetchone()
     if is_filled:
         with transaction(connection, folder / CATALOGUE):
             connection.execute("DELETE FROM notes")
             connection.execute("DELETE FROM noted")
+            clear_mentions(connection)
 
 
 def _forget_mark(connection: sqlite3.Connection) -> None:
@@ -320,6 +364,13 @@ def _unpack_note(fields: dict[str, Any]) -> tuple[int, Note]:
     if not all(type(number) is int for number in (place, start, end, first, last)):
         raise TypeError("a place of a note is not a number")
     return place, Note(**texts, source=(start, end), evidence=(first, last))
+
+
+def _whole(values: tuple, folder: Path) -> NoteRow:
+    row, name = _checked(values)
+    if row is None:
+        raise Damaged(f"{folder}: {name}: changed since they were written; {advice(folder)}")
+    return row
 
 
 def _checked(values: tuple) -> tuple[NoteRow | None, str]:
