@@ -20,6 +20,7 @@ import numpy as np
 from qrag_jax.index.folder import CATALOGUE, is_index
 from qrag_jax.index.settings import IndexSettings, read_settings, write_settings
 from qrag_jax.index.stores.sqlite.database import named
+from qrag_jax.index.stores.sqlite.document_rows import entry_of, read_document
 from qrag_jax.index.stores.sqlite.entries import Entry, parts_sha256, to_bytes, to_text
 from qrag_jax.names import BESIDE, STORES
 from qrag_jax.search.store import StoreBeside, StorePlace
@@ -89,7 +90,7 @@ class StoreWriter:
         wanted = {number: _stamp(key, *origin) for key, number, *origin in ledger}
         there = self._store.stamps()
         self.remove(*(number for number, stamp in there.items() if wanted.get(number) != stamp))
-        for key, number, *origin in ledger:
+        for key, number, *_ in ledger:
             if there.get(number) != wanted[number]:
                 known = read_document(self._connection, self._folder, to_text(key))
                 assert known is not None  # the ledger lists it

@@ -38,7 +38,8 @@ from qrag_jax.index.parts.make import (
     read_current,
     stored_parts,
 )
-from qrag_jax.index.parts.part import Part, starts_of
+from qrag_jax.index.parts.near import Graph, open_graph
+from qrag_jax.index.parts.part import Part, StoredPart, starts_of
 from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.stores.sqlite.database import follow
 from qrag_jax.index.stores.sqlite.entries import unpack_vectors
@@ -46,6 +47,7 @@ from qrag_jax.index.stores.sqlite.note_rows import NoteRow, read_notes_of
 from qrag_jax.index.update_notes import current_mark
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import NUM_LOOKED_AT, Corpus, MadeBy, are_unknown
+from qrag_jax.search.dense import Ranking, may_be_best, rough_error_of, search_vectors
 from qrag_jax.search.note_search import NotedCorpus
 from qrag_jax.search.note_texts import check_note
 from qrag_jax.search.postings import StoredWords, WordPart
@@ -53,6 +55,7 @@ from qrag_jax.search.rows import Rows
 from qrag_jax.types import Chunk, Cost, Document, Embed, InputError, Note
 from qrag_jax.unit_rows import unit_rows
 
+_LEAST_KEPT = 0.7  # share of the rows of a file that are searched, for its graph to be used
 _MOST_READ = 256  # documents in memory
 T = TypeVar("T")
 
@@ -307,6 +310,39 @@ class StoredCorpus(Corpus):
     def unit_vectors(self) -> Rows:  # type: ignore[override]
         """float32 [leaves, dim], of length 1 or 0."""
         return self.parts.vectors(self.parts.placed[0].part.vectors.shape[1])
+
+    @property
+    def finds_near(self) -> bool:
+        """As `Corpus.finds_near`; true if a store or a graph has vectors."""
+        return self.stored is not None or bool(self._graphs)
+
+    def find_near(self, asked: np.ndarray, k: int) -> Ranking:
+        """As `Corpus.find_near`; with graphs, the nearest of those that they find and of all rows without a graph."""
+        if self.stored is not None:
+            return super().find_near(asked, k)
+        vectors, found = self.unit_vectors, []
+        for number, places in enumerate(self.parts.places):
+            graph = self._graphs.get(number)
+            if graph is not None and k <= graph.most:
+                own = places[graph.find(asked, k)]
+                own = own[own >= 0]
+            else:
+                products = vectors.part_products(asked, number)
+                there = np.flatnonzero(places >= 0)
+                own = places[there[may_be_best(products[there], k, rough_error_of(vectors))]]
+            found.append(own)
+        ((best, scores),) = search_vectors(asked[None], vectors, k, [np.sort(np.concatenate(found))])
+        return best, scores
+
+    @cached_property
+    def _graphs(self) -> dict[int, Graph]:
+        """The graphs of parts that have one; none for a small selection, of which a graph may find too little."""
+        found = {
+            number: open_graph(one.part)
+            for number, one in enumerate(self.parts.placed)
+            if isinstance(one.part, StoredPart) and one.num_kept >= _LEAST_KEPT * len(one.part.vectors)
+        }
+        return {number: graph for number, graph in found.items() if graph is not None}
 
     def unknown_leaves(self, embed: Embed) -> Bool[np.ndarray, " leaves"]:
         """As `Corpus.unknown_leaves`; looked up only for documents that no file has."""

@@ -357,7 +357,7 @@ class _Update:
     def _refresh(self) -> None:
         """Brings the search files up to date; a shard gets them when it is merged."""
         if is_index(self.folder) and self.plan.makes_notes:
-            refresh(self.connection, self.folder, self.settings, lambda: self._load().embed)
+            refresh(self.connection, self.folder, self.settings, lambda: self._load().embed, self.plan.says)
 
     def _groups(self, files: Sequence[DocumentFile]) -> Iterator[Group]:
         """The files that have changed, in groups."""

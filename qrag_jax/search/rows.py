@@ -107,6 +107,10 @@ class Rows:
             found[here] = part.vectors[rows[here]]
         return found
 
+    def part_products(self, question: Float[np.ndarray, " dim"], part: int) -> Float[np.ndarray, " n"]:
+        """Dot products with the vectors of one part, in their order there, in float32."""
+        return self._parts[part].products(question[None].astype(np.float32))[0]
+
     def products(self, questions: Float[np.ndarray, "q dim"]) -> Float[np.ndarray, "q rows"]:
         """Dot products with all rows in float32."""
         found = np.zeros((len(questions), len(self)), np.float32)

@@ -225,7 +225,7 @@ def test_a_writer_that_is_killed_between_names_and_notes_leaves_no_name_and_is_f
         notes, secret="# Canary Zeisig\nThe canary zeisig sang. Ann Lee heard Canary Zeisig.", other="It rained."
     )
     note("i", notes)
-    assert any(b"canary" in path.read_bytes() for path in Path("i").iterdir())
+    assert any(b"canary" in path.read_bytes() for path in Path("i").rglob("*.*"))
     write_notes(notes, secret="Nothing.", other="Ann Lee is gone. So is Up Down.")
     assert ended(start(update_and_die_before_notes, "i", notes)) == -9
     with closing(sqlite3.connect("i/catalogue.sqlite")) as connection:
@@ -233,7 +233,7 @@ def test_a_writer_that_is_killed_between_names_and_notes_leaves_no_name_and_is_f
             assert not any("canary" in str(row).lower() for row in connection.execute(f"SELECT * FROM {table}"))
     note("i", notes)
     check()
-    assert not any(b"canary" in path.read_bytes() for path in Path("i").iterdir())
+    assert not any(b"canary" in path.read_bytes() for path in Path("i").rglob("*.*"))
 
 
 def update_and_die_before_notes(folder, notes):

@@ -14,16 +14,18 @@ from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.text.tables import context_of, searched_text
 from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.files.array_file import ArrayFile
 from qrag_jax.files.sqlite import Damaged
+from qrag_jax.index.parts.near import GRAPH, LEAST_RECALL, LEAST_ROWS, RECALL_AT, make_graph
 from qrag_jax.index.parts.part import Part, StoredPart, write_part
 from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.stores.sqlite.document_rows import list_documents, read_document, vector_bytes
 from qrag_jax.index.stores.sqlite.entries import Row, unpack_document, unpack_nodes, unpack_tree, unpack_vectors
 from qrag_jax.index.stores.sqlite.note_rows import index_notes, list_notes, read_notes_of
-from qrag_jax.search.corpus import NUM_LOOKED_AT, UNIT_SLACK, are_unknown, check_place, may_be_unknown
+from qrag_jax.search.corpus import NUM_LOOKED_AT, UNIT_SLACK, are_unknown, check_place, embed_texts, may_be_unknown
 from qrag_jax.search.postings import count_words
 from qrag_jax.search.rows import CodeKind
-from qrag_jax.types import Chunk, Document, Embed, InputError
+from qrag_jax.types import Chunk, Document, Embed, InputError, for_questions
 from qrag_jax.unit_rows import are_unit, unit_rows
 
 Load = Callable[[], Embed | None]
@@ -31,6 +33,7 @@ FOLDER = "search"  # in the folder of an index
 DOCUMENTS, NOTES = ".documents", ".notes"  # the two kinds of files
 UNSAID = 2  # of a leaf of which no encoder has told whether it knows its words
 _MOST_BYTES = 80_000_000  # of the vectors of a part that is made in memory
+_NUM_ASKED, _NUM_WORDS = 1000, 12  # questions for a graph, and words of one
 _TRIES = 5
 _MERGED = 4  # a file is merged with newer ones that have at least a quarter of its rows
 _MOST_GONE = 0.25  # share of rows of removed documents in a file that stays
@@ -321,14 +324,21 @@ def missing_parts(
     return [make(group) for group in groups]
 
 
-def refresh(connection: sqlite3.Connection, folder: Path, settings: IndexSettings, load: Load) -> tuple[str, ...]:
+def refresh(
+    connection: sqlite3.Connection,
+    folder: Path,
+    settings: IndexSettings,
+    load: Load,
+    says: Callable[[str], object] = lambda message: None,
+) -> tuple[str, ...]:
     """Brings the search files up to date with the catalogue; the caller holds the lock of the folder.
 
     Vectors of removed documents are overwritten. Small files are merged, so that their number grows with the logarithm
     of the number of documents.
 
     Args:
-        load: as in `document_part`.
+        load: as in `document_part`; a graph of a large file needs it too.
+        says: called with a message about a graph.
 
     Returns:
         Names of files that were damaged, and are made again.
@@ -348,6 +358,7 @@ def refresh(connection: sqlite3.Connection, folder: Path, settings: IndexSetting
 
     code_kind = None if settings.vectors == "float32" else settings.vectors
     damaged = _refresh(connection, folder, DOCUMENTS, documents, of_documents, code_kind)
+    _make_graphs(connection, folder, documents, load, says)
     return damaged + _refresh(connection, folder, NOTES, notes, of_notes)
 
 
@@ -383,7 +394,48 @@ def _refresh(
     for one in old:
         assert isinstance(one.part, StoredPart)
         one.part.path.unlink()
+        one.part.path.with_suffix(GRAPH).unlink(missing_ok=True)
     return damaged
+
+
+def _make_graphs(
+    connection: sqlite3.Connection, folder: Path, listed: Listed, load: Load, says: Callable[[str], object]
+) -> None:
+    """Makes graphs of large files that have none, and says whether searches use them."""
+    for part in stored_parts(folder, DOCUMENTS):
+        if len(part.vectors) < LEAST_ROWS or part.path.with_suffix(GRAPH).exists():
+            continue
+        what = f"{len(part.vectors):,} vectors"
+        try:
+            import usearch  # noqa: F401
+        except ImportError:
+            says(
+                f"{what}: each search compares all of them; `pip install 'qrag_jax[near]'` lets a graph find the nearest"
+            )
+            return
+        embed = load()
+        if embed is None:
+            return
+        says(f"{what}: making a graph of them, so that a search need not compare all")
+        recall = make_graph(part, unit_rows(embed_texts(for_questions(embed), _questions(connection, folder, listed))))
+        used = (
+            f"at least {LEAST_RECALL}, so searches use it"
+            if recall >= LEAST_RECALL
+            else "too little, so all are compared"
+        )
+        says(f"{what}: the graph finds {recall:.4f} of the {RECALL_AT} nearest of {_NUM_ASKED:,} sentences: {used}")
+
+
+def _questions(connection: sqlite3.Connection, folder: Path, listed: Listed) -> list[str]:
+    """Beginnings of chunks, a chunk a document as far as there are enough; they are no chunks themselves."""
+    rng = np.random.default_rng(0)
+    found = []
+    for position in rng.choice(len(listed.ids), _NUM_ASKED, replace=len(listed.ids) < _NUM_ASKED).tolist():
+        one, _ = read_current(connection, folder, listed, position)
+        leaf = one.nodes[int(rng.choice(one.leaves))]
+        words = chunk_text(one.document.text, leaf.spans).split()
+        found.append(readable(" ".join(words[:_NUM_WORDS]) or leaf.id))
+    return found
 
 
 def damaged_files(folder: Path) -> list[Path]:
@@ -391,7 +443,7 @@ def damaged_files(folder: Path) -> list[Path]:
     found = []
     for path in sorted((folder / FOLDER).glob("[!.]*.*")):
         try:
-            StoredPart(path).check()
+            (ArrayFile(path) if path.suffix == GRAPH else StoredPart(path)).check()
         except Damaged:
             found.append(path)
     return found

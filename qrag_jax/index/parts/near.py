@@ -33,7 +33,11 @@ class Graph:
 
     Attributes:
         recall: of the first 10, when it was made.
+        is_used: this is at least .99; otherwise the file has no graph.
+        most: rows of any search.
     """
+
+    most = 1000  # a search for more takes as long as a comparison of all
 
     def __init__(self, path: Path) -> None:
         """Maps a graph, and compares it with its hashes.
@@ -42,22 +46,36 @@ class Graph:
             Damaged: the file was changed or cut off.
             ImportError: usearch is missing.
         """
+        from usearch.index import Index
+
         file = ArrayFile(path)
         self.recall: float = file.about["recall"]
-        self._index = _restored(file.read("graph"), file.about["tried"])
+        self.is_used = self.recall >= LEAST_RECALL
+        if self.is_used:
+            self._index = Index.restore(memoryview(file.read("graph")), view=True)
+            self._index.expansion_search = file.about["tried"]
 
     def find(self, question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
-        """About `k` rows that are nearest to a vector, in any order, and some more."""
+        """About `k` rows that are nearest to a vector, and more, in their order."""
         return _find(self._index, question, k)
 
 
-def graph_of(path: Path) -> Path:
-    """The file of the graph of a file of documents."""
-    return path.with_suffix(GRAPH)
+def open_graph(part: StoredPart) -> Graph | None:
+    """The graph of a file; None if it has none, or usearch is missing.
+
+    Raises:
+        Damaged: the graph was changed or cut off.
+    """
+    path = part.path.with_suffix(GRAPH)
+    try:
+        graph = Graph(path) if path.exists() else None
+    except ImportError:
+        return None
+    return graph if graph is not None and graph.is_used else None
 
 
 def make_graph(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float:
-    """Makes the graph of a file, and keeps it if its recall is at least .99.
+    """Makes the graph of a file, and keeps it if its recall is at least .99, else only the recall.
 
     Args:
         part: its vectors were compared with their digests.
@@ -81,14 +99,15 @@ def make_graph(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float
     )
     index.add(np.arange(len(vectors)), vectors, threads=os.cpu_count() or 1)
     exact = [top_in_order(vectors @ question, RECALL_AT) for question in questions]
-    recall = 0.0
+    recall, tried = 0.0, 0
     for tried in _TRIED:
         index.expansion_search = tried
         recall = _recall(index, vectors, questions, exact)
         if recall >= LEAST_RECALL:
-            about = {"recall": recall, "tried": tried}
-            write_arrays(graph_of(part.path), about, {"graph": [np.frombuffer(index.save(), np.uint8)]})
             break
+    graph = index.save() if recall >= LEAST_RECALL else b""
+    about = {"recall": recall, "tried": tried}
+    write_arrays(part.path.with_suffix(GRAPH), about, {"graph": [np.frombuffer(graph, np.uint8)]})
     return recall
 
 
@@ -105,12 +124,3 @@ def _recall(index: "Index", vectors: np.ndarray, questions: np.ndarray, exact: S
 def _find(index: "Index", question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
     found: Any = index.search(question, _FOUND_FOR_EACH * k)
     return np.sort(found.keys.astype(np.int64))
-
-
-def _restored(graph: np.ndarray, tried: int) -> "Index":
-    from usearch.index import Index
-
-    index = Index.restore(memoryview(graph), view=True)
-    assert index is not None
-    index.expansion_search = tried
-    return index

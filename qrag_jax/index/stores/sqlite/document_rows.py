@@ -379,16 +379,14 @@ def _enter(
 
 
 def _read_checked(connection: sqlite3.Connection, folder: Path, key: bytes) -> Known | None:
-    """The document of an id; None if there is none.
+    """As `read_document`; the tokens are checked too.
 
     Raises:
         Damaged: it was changed.
     """
-    with named(folder / CATALOGUE):
-        found = connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} WHERE ledger.id = ?", (key,)).fetchone()
-    known, name = (None, "") if found is None else _checked(found)
-    if found is not None and (known is None or not _has_all_tokens(connection, folder, known)):
-        raise Damaged(f"{folder}: document {name}: changed since it was written; {advice(folder)}")
+    known = read_document(connection, folder, to_text(key))
+    if known is not None and not _has_all_tokens(connection, folder, known):
+        raise Damaged(f"{folder}: document {known.id}: changed since it was written; {advice(folder)}")
     return known
 
 
