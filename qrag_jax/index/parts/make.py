@@ -409,21 +409,16 @@ def _make_graphs(
         try:
             import usearch  # noqa: F401
         except ImportError:
-            says(
-                f"{what}: each search compares all of them; `pip install 'qrag_jax[near]'` lets a graph find the nearest"
-            )
+            says(f"{what}: each search compares all; `pip install 'qrag_jax[near]'` lets a graph find the nearest")
             return
         embed = load()
         if embed is None:
             return
         says(f"{what}: making a graph of them, so that a search need not compare all")
-        recall = make_graph(part, unit_rows(embed_texts(for_questions(embed), _questions(connection, folder, listed))))
-        used = (
-            f"at least {LEAST_RECALL}, so searches use it"
-            if recall >= LEAST_RECALL
-            else "too little, so all are compared"
-        )
-        says(f"{what}: the graph finds {recall:.4f} of the {RECALL_AT} nearest of {_NUM_ASKED:,} sentences: {used}")
+        questions = embed_texts(for_questions(embed), _questions(connection, folder, listed))
+        recall = make_graph(part, unit_rows(questions))
+        used = "so searches use it" if recall >= LEAST_RECALL else f"less than {LEAST_RECALL}, so all are compared"
+        says(f"{what}: the graph finds {recall:.4f} of the {RECALL_AT} nearest of {_NUM_ASKED:,} sentences, {used}")
 
 
 def _questions(connection: sqlite3.Connection, folder: Path, listed: Listed) -> list[str]:
