@@ -3,6 +3,8 @@
 import random
 import shutil
 import sqlite3
+import sys
+import types
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -231,3 +233,83 @@ def test_every_flipped_bit_of_a_search_file_is_found_or_is_in_a_gap(notes):
             path.write_bytes(changed)
             assert damaged_files(I) == ([path] if used[at] else []), at
         path.write_bytes(content)
+
+
+class TestGraphs:
+    """With a graph for every file, however small; the fake index looks at all rows, or at none."""
+
+    @pytest.fixture(autouse=True)
+    def usearch(self, notes, monkeypatch):
+        write_notes(notes, long="\n".join(f"Line {number}." for number in range(20)) + "\n")
+        module = types.ModuleType("usearch.index")
+        module.Index = FakeGraph
+        monkeypatch.setitem(sys.modules, "usearch", types.ModuleType("usearch"))
+        monkeypatch.setitem(sys.modules, "usearch.index", module)
+        monkeypatch.setattr(make, "LEAST_ROWS", 15)
+        monkeypatch.setattr(FakeGraph, "finds", True)
+
+    def test_what_a_graph_finds_is_compared_exactly(self, notes):
+        said = []
+        note("i", notes, says=said.append)
+        assert said[-1].endswith("the graph finds 1.0000 of the 10 nearest of 1,000 sentences, so searches use it")
+        corpus, noted = opened()
+        assert corpus.finds_near and len(list(Path("i/search").glob("*.near"))) == 1
+        check(corpus, noted, load_noted_index("i"))
+        few = opened(lambda names: names[:1])[0]
+        assert not few.finds_near  # a graph of all finds too few of one document
+
+    def test_a_graph_that_finds_too_little_is_not_used_and_not_made_again(self, notes, monkeypatch):
+        said = []
+        monkeypatch.setattr(FakeGraph, "finds", False)
+        note("i", notes, says=said.append)
+        assert said[-1].endswith("less than 0.99, so all are compared") and not opened()[0].finds_near
+        check(*opened(), load_noted_index("i"))
+        note("i", notes, says=said.append)
+        assert len(said) == 2
+
+    def test_without_usearch_all_are_compared_and_that_is_said_once(self, notes, monkeypatch):
+        note("i", notes)
+        monkeypatch.setitem(sys.modules, "usearch", None)
+        monkeypatch.setitem(sys.modules, "usearch.index", None)
+        assert not opened()[0].finds_near
+        for path in Path("i/search").glob("*.near"):
+            path.unlink()
+        said = []
+        note("i", notes, says=said.append)
+        assert len(said) == 1 and "pip install 'qrag_jax[near]'" in said[0]
+
+    def test_a_graph_leaves_with_its_file_and_a_damaged_one_is_named(self, notes):
+        note("i", notes)
+        (path,) = Path("i/search").glob("*.near")
+        path.write_bytes(path.read_bytes()[:-3])
+        assert damaged_files(I) == [path]
+        with pytest.raises(Damaged, match="near: damaged"):
+            _ = opened()[0].finds_near
+        write_notes(notes, more="\n".join(f"More {number}." for number in range(10)))
+        note("i", notes)
+        assert not path.exists() and damaged_files(I) == []
+        check(*opened(), load_noted_index("i"))
+
+
+class FakeGraph:
+    """Stands for usearch: finds all rows, or the first one."""
+
+    finds = True
+
+    def __init__(self, **_):
+        self.size = 0
+
+    def add(self, keys, vectors, threads):
+        self.size = len(keys)
+
+    def save(self):
+        return bytearray(self.size.to_bytes(8, "little"))
+
+    @classmethod
+    def restore(cls, content, *, view):
+        graph = cls()
+        graph.size = int.from_bytes(bytes(content), "little")
+        return graph
+
+    def search(self, question, number):
+        return types.SimpleNamespace(keys=np.arange(self.size if self.finds else 1))
