@@ -93,7 +93,7 @@ class ArrayFile:
         for block in range(first // _BLOCK, min(len(checked), -(-last // _BLOCK))):
             if checked[block]:
                 continue
-            if hashlib.sha256(raw[block * _BLOCK : (block + 1) * _BLOCK]).hexdigest() != hashes[block]:
+            if hashlib.sha256(raw[block * _BLOCK : (block + 1) * _BLOCK].data).hexdigest() != hashes[block]:
                 raise self._damaged(f"block {block} of {name} has changed since it was written")
             checked[block] = True
 
@@ -126,9 +126,10 @@ def _write(file: BinaryIO, parts: Iterable[np.ndarray], *, is_checked: bool) -> 
     """Writes an array; returns what the header says about it."""
     offset, num_rows, digest, room = file.tell(), 0, hashlib.sha256(), _BLOCK
     hashes: list[str] = []
+    dtype, shape = "", ()
     for part in parts:
         num_rows, dtype, shape = num_rows + len(part), part.dtype.str, part.shape[1:]
-        left = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
+        left = np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
         while len(left):
             piece, left = left[:room], left[room:]
             file.write(piece)

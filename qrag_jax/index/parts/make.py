@@ -49,7 +49,7 @@ class Listed:
         keys: uint64, hashes of what a part is made from.
     """
 
-    ids: Sequence[str]
+    ids: list[str]
     numbers: Int[np.ndarray, " documents"]
     keys: np.ndarray
 

@@ -53,8 +53,9 @@ class Graph:
         self.recall: float = file.about["recall"]
         self.is_used = self.recall >= LEAST_RECALL
         if self.is_used:
-            self._index = Index.restore(memoryview(file.read("graph")), view=True)
-            self._index.expansion_search = file.about["tried"]
+            index: Any = Index.restore(file.read("graph").data, view=True)
+            index.expansion_search = file.about["tried"]
+            self._index = index
 
     def find(self, question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
         """About `k` rows that are nearest to a vector, and more, in their order."""
@@ -109,7 +110,7 @@ def make_graph(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float
         recall = _recall(index, vectors, questions, worst)
         if recall >= LEAST_RECALL:
             break
-    graph = index.save() if recall >= LEAST_RECALL else b""
+    graph: Any = index.save() if recall >= LEAST_RECALL else b""
     about = {"recall": recall, "tried": tried}
     write_arrays(part.path.with_suffix(GRAPH), about, {"graph": [np.frombuffer(graph, np.uint8)]})
     return recall

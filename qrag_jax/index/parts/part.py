@@ -253,4 +253,4 @@ def _digest_row(vectors: np.ndarray) -> np.ndarray:
 
 
 def _digest(vectors: np.ndarray) -> bytes:
-    return hashlib.sha256(np.ascontiguousarray(vectors)).digest()
+    return hashlib.sha256(np.ascontiguousarray(vectors).data).digest()
