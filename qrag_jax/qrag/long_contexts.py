@@ -26,6 +26,11 @@ BLOCK = 2**14  # chunks that are scored at once, by all devices together
 _IN_FLIGHT = 2  # blocks: one is gathered while one is scored
 
 
+def is_long(num_chunks: int) -> bool:
+    """True if contexts of so many chunks are scored in blocks."""
+    return num_chunks > LONG
+
+
 class LongPlay(NamedTuple):
     """Greedy picks in long contexts: the fields of `env.Rollout` with these names, as NumPy arrays."""
 

@@ -15,7 +15,7 @@ from qrag_jax.qrag.batching import Contexts, Link, check_linkable, make_linker
 from qrag_jax.qrag.beam import Plan
 from qrag_jax.qrag.chunk_encoder import one_line
 from qrag_jax.qrag.env import Rollout
-from qrag_jax.qrag.long_contexts import LONG, LongPlay, play_long
+from qrag_jax.qrag.long_contexts import LongPlay, is_long, play_long
 from qrag_jax.qrag.retriever import Progress, QRagRetriever, Texts
 from qrag_jax.search.corpus import Corpus, check_fingerprint
 from qrag_jax.types import InputError, Step, Trajectory, UsageError
@@ -140,7 +140,7 @@ def _bank(
 
     def run(questions: PyTree, contexts: Contexts, num_steps: int, num_best: int = 0) -> Rollout | LongPlay:
         env = replace(retriever.env, num_steps=num_steps)
-        if contexts.chunks.shape[1] > LONG:
+        if is_long(contexts.chunks.shape[1]):
             own = retriever.block_functions, env, retriever.params, on_host()
             return play_long(*own, questions, contexts, num_best)
         return functions.play(env, num_best, retriever.params, on_device(), questions, contexts)

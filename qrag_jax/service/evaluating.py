@@ -27,7 +27,7 @@ from qrag_jax.eval.retrieval.compare import Comparison, compare
 from qrag_jax.eval.retrieval.score import Options, Scored, check_protocols, open_run, score
 from qrag_jax.llm.config import LlmConfig, make_generator
 from qrag_jax.llm.wrappers import WatchedGenerator
-from qrag_jax.qrag.long_contexts import LONG
+from qrag_jax.qrag.long_contexts import is_long
 from qrag_jax.qrag.tasks import Task, corpus_task, examples_task, hidden_stories_tasks, vectors_task
 from qrag_jax.types import NOBODY, Arg, InputError, TextGenerator, UsageError, Watch
 
@@ -275,7 +275,7 @@ def _haystack(source: QuestionSource, trained_on: Mapping[str, Any], watch: Watc
 def _most_sentences(source: QuestionSource) -> int:
     """Most sentences of the haystack; beyond ordinary contexts as many as could differ."""
     longest = max(source.num_chunks or (0,))
-    default = longest if longest > LONG else FEWEST_SENTENCES
+    default = longest if is_long(longest) else FEWEST_SENTENCES
     return default if source.max_haystack_sentences is None else source.max_haystack_sentences
 
 

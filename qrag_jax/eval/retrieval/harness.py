@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qrag_jax.eval.retrieval.long_contexts import count_repeats, draw_long, is_long, peak_gib
+from qrag_jax.eval.retrieval.long_contexts import count_repeats, draw_long, has_long, peak_gib
 from qrag_jax.eval.retrieval.pickers import Picked, Picker
 from qrag_jax.eval.retrieval.protocols import check_apart, keep, kept_by_oracle, kept_by_threshold
 from qrag_jax.eval.retrieval.records import QueryRecord, Row, make_records, summarise
@@ -78,7 +78,7 @@ Report = Callable[[str], None]  # told what is being scored
 def draw_contexts(task: Task, num_questions: int | None = None, seed: int = 0) -> tuple[np.ndarray, Contexts]:
     """The queries to score (int [n]; all, or a random subset) and their contexts: the same for every method."""
     queries, rng = _draw(task, num_questions, seed)
-    return queries, draw_long(task, queries, rng) if is_long(task) else task.contexts(queries, rng)
+    return queries, draw_long(task, queries, rng) if has_long(task) else task.contexts(queries, rng)
 
 
 def asked(task: Task, num_questions: int | None = None, seed: int = 0) -> list[str]:
@@ -114,7 +114,7 @@ def evaluate(
     queries, contexts = draw_contexts(task, how.num_questions, how.seed)
     _check_fitted(task, pickers, how)
     num_chunks = contexts.chunks.shape[1]
-    repeats = count_repeats(task, contexts) if is_long(task) else None
+    repeats = count_repeats(task, contexts) if has_long(task) else None
     rows, records = [], []
     for method, picker in pickers.items():
         if report is not None:
@@ -127,7 +127,7 @@ def evaluate(
             if (counted := _count(search, setting, labels, how)) is not None:
                 rows.append(counted[0])
                 records += counted[1]
-    if is_long(task):
+    if has_long(task):
         told = {} if repeats is None else repeats._asdict()
         rows = [_with_costs(row, how.num_steps, told) for row in rows]
     return rows, records

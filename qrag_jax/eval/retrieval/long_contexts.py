@@ -8,7 +8,7 @@ import numpy as np
 
 from qrag_jax.files.mapped import mapped_array
 from qrag_jax.qrag.batching import Contexts
-from qrag_jax.qrag.long_contexts import LONG
+from qrag_jax.qrag.long_contexts import is_long
 from qrag_jax.qrag.tasks import Task
 
 
@@ -26,9 +26,9 @@ class Repeats(NamedTuple):
     most_repeats: int
 
 
-def is_long(task: Task) -> bool:
+def has_long(task: Task) -> bool:
     """True if contexts of the task are scored in blocks."""
-    return int(task.sizes.max()) > LONG
+    return is_long(int(task.sizes.max()))
 
 
 def draw_long(task: Task, queries: np.ndarray, rng: np.random.Generator) -> Contexts:

@@ -16,7 +16,7 @@ from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder
 from qrag_jax.names import METHODS
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.long_contexts import LONG
+from qrag_jax.qrag.long_contexts import is_long
 from qrag_jax.qrag.multi_step_search import ActionBank, Progress, Texts, make_action_bank
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, QRagRetriever, retriever_around
 from qrag_jax.search.bm25 import Bm25Index
@@ -100,7 +100,7 @@ def single_step_picker(chunk_vectors: np.ndarray, question_vectors: np.ndarray) 
 
     def product(contexts: Contexts) -> np.ndarray:
         asked, chunks = question_vectors[contexts.questions], np.maximum(contexts.chunks, 0)
-        if chunks.shape[1] > LONG:  # the vectors of a context would not fit into memory
+        if is_long(chunks.shape[1]):  # the vectors of a context would not fit into memory
             return np.stack([(chunk_vectors @ own)[row] for own, row in zip(asked, chunks, strict=True)])
         return np.einsum("bmd,bd->bm", chunk_vectors[chunks], asked)
 

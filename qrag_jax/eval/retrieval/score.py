@@ -16,7 +16,7 @@ import numpy as np
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.eval.retrieval.calibration import calibrate, stored_threshold
 from qrag_jax.eval.retrieval.harness import Labels, Scoring, Threshold, asked, draw_contexts, evaluate, pick_all
-from qrag_jax.eval.retrieval.long_contexts import is_long
+from qrag_jax.eval.retrieval.long_contexts import has_long
 from qrag_jax.eval.retrieval.pickers import Picker, beam_picker, make_pickers
 from qrag_jax.eval.retrieval.protocols import check_apart
 from qrag_jax.eval.retrieval.records import QueryRecord, Row
@@ -26,7 +26,6 @@ from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.models.encoder.sources import is_installed
 from qrag_jax.names import METHODS, PROTOCOLS
 from qrag_jax.qrag.batching import Contexts
-from qrag_jax.qrag.long_contexts import LONG
 from qrag_jax.qrag.multi_step_search import make_action_bank, num_questions_cut
 from qrag_jax.qrag.retriever import QRagRetriever, load_retriever
 from qrag_jax.qrag.tasks import Task
@@ -177,9 +176,10 @@ def score(
         rerank=load_reranker(options.rerank) if isinstance(options.rerank, str) else options.rerank,
         num_steps=options.num_steps or run.retriever.env.num_steps,
     )
-    mapped = any(map(is_long, tasks))
+    mapped = any(map(has_long, tasks))
     if mapped and max(options.beam_widths) > 1:
-        reason = f": contexts of more than {LONG:,} chunks are searched greedily; leave it out, or take fewer chunks"
+        longest = max(int(task.sizes.max()) for task in tasks)
+        reason = f": contexts of {longest:,} chunks are searched greedily only; leave it out, or take fewer chunks"
         raise UsageError((Arg("beam_widths", options.beam_widths), reason), field="beam_widths")
     thresholds = _thresholds(run, tasks, options, held_out, watch)
     rows, records, indexed, pickers, seconds = [], [], None, {}, None
@@ -188,7 +188,7 @@ def score(
             pickers, seconds = _pickers(run.retriever, task, options, thresholds.get("trained"), watch, mapped)
             indexed = task.texts
         new_rows, found = _score_task(task, pickers, run.labels, options, thresholds, watch)
-        if is_long(task):
+        if has_long(task):
             new_rows = [replace(x, embed_seconds=seconds) if x.setting.method == "trained" else x for x in new_rows]
             watch.note(_told(new_rows[0]))
         rows += new_rows
