@@ -124,3 +124,21 @@ def test_rows_on_the_disk_are_those_in_memory(monkeypatch):
     played = [bank.play(bank.read_questions(texts[:1]), contexts, 3, 4) for bank in banks]
     np.testing.assert_array_equal(played[0].actions, played[1].actions)
     np.testing.assert_allclose(played[0].q_values, played[1].q_values, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_text_towers_score_long_contexts_too(monkeypatch):
+    """Their states read the tokens of the taken chunks, and their action vectors are on the disk."""
+    spec = EncoderSpec("scratch", num_layers=1, hidden_size=8, num_heads=2, window=8, question_window=12)
+    texts = [
+        f"{name} went to the {place}" for name in ("mary", "john", "ben") for place in ("kitchen", "garden", "sea")
+    ]
+    env = EnvConfig(num_steps=3)
+    run, _, _ = new_retriever(ModelConfig(mode="text", encoder=spec, scale=2.0), env, texts, jax.random.key(1))
+    chunks = np.random.default_rng(0).permutation(9).astype(np.int32)[None]
+    contexts = Contexts(np.zeros(1, np.int32), chunks, np.zeros(chunks.shape, bool))
+    bank = make_action_bank(run, texts)
+    asked = bank.read_questions(["where is mary"])
+    whole = bank.play(asked, contexts, 3, 4)
+    monkeypatch.setattr(long_contexts, "LONG", 8)
+    check_same(make_action_bank(run, texts, mapped=True).play(asked, contexts, 3, 4), whole)
