@@ -154,13 +154,14 @@ def count_lines() -> list[str]:
     """Work of one pick, from the sizes alone."""
     flops = LONG * NUM_PAIRS * FLOPS_PER_PAIR
     row, read = 2 * NUM_PAIRS * 4, LONG * 2 * NUM_PAIRS * 4
+    product, megabytes = LONG * NUM_PAIRS * 4, read / 1e6
     return [
-        f"A pick in {LONG:,} chunks copies {LONG:,} rows of {row} bytes, {read / 1e6:,.0f} MB, from the mapped file into",
-        f"blocks, and reads them once more. It turns {NUM_PAIRS} component pairs of each to a position of its own, which",
-        f"takes {FLOPS_PER_PAIR} floating-point operations a pair: {flops / 1e9:.2f} GFLOP, of which the product itself is",
-        f"{LONG * NUM_PAIRS * 4 / 1e9:.2f}. A core that computes 15 GFLOP/s and copies 4 GB/s needs "
-        f"{1e3 * flops / 15e9:.0f} + {1e3 * read / 4e9:.0f} ms. A second core",
-        "can copy a block while the first one scores another.",
+        f"A pick in {LONG:,} chunks copies {LONG:,} rows of {row} bytes, {megabytes:,.0f} MB, from the mapped file",
+        f"into blocks, and reads them once more. It turns {NUM_PAIRS} component pairs of each to a position of its",
+        f"own, which takes {FLOPS_PER_PAIR} floating-point operations a pair: {flops / 1e9:.2f} GFLOP. The products",
+        f"are {product / 1e9:.2f}. A core that computes 15 GFLOP/s and copies 4 GB/s needs "
+        f"{1e3 * flops / 15e9:.0f} + {1e3 * read / 4e9:.0f} ms;",
+        "a second core can copy one block while the first one scores another.",
         "",
         "Memory beside the mapped files: the process, JAX and the encoder, two blocks of 8 MiB, and what XLA needs to",
         "score one block (cosines, sines and products of 16,384 x 64 floats, 4 MiB each).",
