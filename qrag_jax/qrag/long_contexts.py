@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from qrag_jax.models.towers.positions import chunk_positions, rotary_scores
-from qrag_jax.models.towers.q_network import Network, PyTree
+from qrag_jax.models.towers.q_network import AnyArray, Network, PyTree
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.env import EnvConfig, rotation_at
 from qrag_jax.qrag.heads import stop_q_values
@@ -45,10 +45,10 @@ class LongPlay(NamedTuple):
 class _Found(NamedTuple):
     """Candidates of a step, for each chunk its place in the document, position and Q of every head."""
 
-    places: jax.Array  # int32 [n]
-    positions: jax.Array  # float32 [n]
-    q: jax.Array  # float32 [n, heads]
-    total: jax.Array  # float32 [n], over the heads; -inf of chunks that may not be taken
+    places: AnyArray  # int32 [n]
+    positions: AnyArray  # float32 [n]
+    q: AnyArray  # float32 [n, heads]
+    total: AnyArray  # float32 [n], over the heads; -inf of chunks that may not be taken
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,10 @@ def test_what_a_long_task_costs_and_how_often_its_noise_repeats_is_said(tmp_path
     run = open_run(save_run(tmp_path / "run", ("Ada is in Rome.", "it rained", "Where is Ada?")))
     noted = []
     (row,) = score(run, [stories_task()], Options(("trained",), num_questions=2), watch=Watch(noted.append)).rows
-    assert 1 <= row.noise_texts <= 3 and row.noise_repeats == pytest.approx(10 / 3, rel=0.7)
-    assert row.embed_seconds > 0 and (row.peak_gib is None or row.peak_gib > 0)
+    assert row.noise_texts is not None and 1 <= row.noise_texts <= 3
+    assert row.noise_repeats == pytest.approx(10 / 3, rel=0.7)
+    assert row.embed_seconds is not None and row.embed_seconds > 0
+    assert row.peak_gib is None or row.peak_gib > 0
     assert "ms a pick" in noted[-1] and "different sentences of the haystack, each" in noted[-1]
 
 
