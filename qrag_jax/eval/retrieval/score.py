@@ -190,7 +190,8 @@ def score(
         new_rows, found = _score_task(task, pickers, run.labels, options, thresholds, watch)
         if has_long(task):
             new_rows = [replace(x, embed_seconds=seconds) if x.setting.method == "trained" else x for x in new_rows]
-            watch.note(_told(new_rows[0]))
+            for row in new_rows[:1]:
+                watch.note(_told(row))
         rows += new_rows
         records.append(found)
         if options.stopping:
