@@ -62,7 +62,8 @@ run
 |! --vectors DIR           chunk and question vectors, for a run trained on vectors
 . --haystack
 --num_chunks N,N,...       context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)
-. --max_haystack_sentences N = 20000  embed at most this many sentences of the haystack
+. --max_haystack_sentences N  embed at most this many sentences of the haystack (default: 20,000; for --num_chunks above
+                           131,072 as many as there are chunks)
 --num_questions N          questions for each length (default: all)
 --seed
 . --num_steps

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import isfinite
 
 import jax
@@ -14,6 +15,7 @@ from qrag_jax.qrag.batching import Contexts, Link, check_linkable, make_linker
 from qrag_jax.qrag.beam import Plan
 from qrag_jax.qrag.chunk_encoder import one_line
 from qrag_jax.qrag.env import Rollout
+from qrag_jax.qrag.long_contexts import LongPlay, is_long, play_long
 from qrag_jax.qrag.retriever import Progress, QRagRetriever, Texts
 from qrag_jax.search.corpus import Corpus, check_fingerprint
 from qrag_jax.types import InputError, Step, Trajectory, UsageError
@@ -35,7 +37,7 @@ class ActionBank:
             to its window (`num_questions_cut`).
         play: (question rows, contexts over the chunks, T, n = 0) -> greedy rollouts, which take chunks to the end and
             report the Q of STOP and the n best chunks at each step. Compiled once per retriever for every shape of
-            bank, contexts, T and n.
+            bank, contexts, T and n. Contexts of more than `long_contexts.LONG` chunks are scored in blocks.
         plan: (question rows, contexts, T, beam width, threshold) -> beam search, compiled as `play`.
         texts: of the chunks, if the retriever compares them (`env.links`): its contexts then need the output of
             `linker`.
@@ -46,7 +48,7 @@ class ActionBank:
     num_slots: int
     num_texts_cut: int
     read_questions: Callable[[Texts], PyTree]
-    play: Callable[..., Rollout]
+    play: Callable[..., Rollout | LongPlay]
     plan: Callable[[PyTree, Contexts, int, int, float], Plan]
     texts: Texts | None = None
 
@@ -56,7 +58,11 @@ class ActionBank:
 
 
 def make_action_bank(
-    retriever: QRagRetriever, texts: Texts, progress: Progress | None = None, vectors: np.ndarray | None = None
+    retriever: QRagRetriever,
+    texts: Texts,
+    progress: Progress | None = None,
+    vectors: np.ndarray | None = None,
+    mapped: bool = False,
 ) -> ActionBank:
     """Embeds chunks that are plain texts or vectors, as in tasks; `action_bank` is for documents.
 
@@ -65,16 +71,18 @@ def make_action_bank(
         texts: chunks in document order: texts, or float32 [n, dim] for a retriever of given vectors.
         progress: of the embedding.
         vectors: action vectors of the chunks, if already computed.
+        mapped: keep all vectors on the disk (`files.mapped`), for contexts that are scored in blocks.
 
     Raises:
         InputError: no chunks, vectors for a retriever of texts, or texts for a retriever of vectors.
     """
     if not len(texts):
         raise InputError("no chunk to search in: give at least one")
-    rows, num_texts_cut = retriever.rows(texts, "chunk", progress)
+    rows, num_texts_cut = retriever.rows(texts, "chunk", progress, mapped)
     if vectors is None:
-        vectors = retriever.action_vectors(rows, texts, progress)
-    return _bank(retriever, len(texts), num_texts_cut, (vectors, rows), texts)
+        vectors = retriever.action_vectors(rows, texts, progress, mapped)
+    pool = vectors, rows
+    return _bank(retriever, len(texts), num_texts_cut, pool if mapped else jax.device_put(pool), texts)
 
 
 def action_bank(retriever: QRagRetriever, corpus: Corpus) -> ActionBank:
@@ -101,7 +109,7 @@ def action_bank(retriever: QRagRetriever, corpus: Corpus) -> ActionBank:
         texts = [one_line(corpus.full_texts[node]) for node in corpus.leaves.tolist()]
         pool = _with_slots((vectors, retriever.rows(texts, "chunk")[0]))
     texts = [corpus.full_texts[node] for node in corpus.leaves.tolist()] if retriever.env.links else None
-    return _bank(retriever, len(corpus.leaves), corpus.num_beyond_window, pool, texts)
+    return _bank(retriever, len(corpus.leaves), corpus.num_beyond_window, jax.device_put(pool), texts)
 
 
 def _num_slots(num_chunks: int) -> int:
@@ -123,19 +131,26 @@ def _with_slots(rows: PyTree) -> PyTree:
 def _bank(
     retriever: QRagRetriever, num_chunks: int, num_texts_cut: int, pool: PyTree, texts: Texts | None = None
 ) -> ActionBank:
-    """The bank of a pool, (action vectors, rows), of the chunks in their order and perhaps others behind them."""
-    slots, pool = len(pool[0]), jax.device_put(pool)
-    functions = retriever.search_functions
+    """The bank of a pool, (action vectors, rows), of the chunks in their order and perhaps others behind them.
 
-    def run(questions: PyTree, contexts: Contexts, num_steps: int, num_best: int = 0) -> Rollout:
+    The pool is where it is used: on the device, or on the host for contexts that are scored in blocks.
+    """
+    functions = retriever.search_functions
+    on_device, on_host = cache(lambda: jax.device_put(pool)), cache(lambda: jax.tree.map(np.asarray, pool))
+
+    def run(questions: PyTree, contexts: Contexts, num_steps: int, num_best: int = 0) -> Rollout | LongPlay:
         env = replace(retriever.env, num_steps=num_steps)
-        return functions.play(env, num_best, retriever.params, pool, questions, contexts)
+        if is_long(contexts.chunks.shape[1]):
+            own = retriever.block_functions, env, retriever.params, on_host()
+            return play_long(*own, questions, contexts, num_best)
+        return functions.play(env, num_best, retriever.params, on_device(), questions, contexts)
 
     def run_plan(questions: PyTree, contexts: Contexts, num_steps: int, width: int, threshold: float) -> Plan:
         env = replace(retriever.env, num_steps=num_steps)
-        return functions.plan(env, width, np.float32(threshold), retriever.params, pool, questions, contexts)
+        return functions.plan(env, width, np.float32(threshold), retriever.params, on_device(), questions, contexts)
 
-    return ActionBank(retriever, num_chunks, slots, num_texts_cut, _question_reader(retriever), run, run_plan, texts)
+    slots, read = len(pool[0]), _question_reader(retriever)
+    return ActionBank(retriever, num_chunks, slots, num_texts_cut, read, run, run_plan, texts)
 
 
 def search_bank(
@@ -188,7 +203,7 @@ def search_bank(
     return Trajectory(query_id, picks, "num_steps")
 
 
-def _steps(played: Rollout) -> tuple[Step, ...]:
+def _steps(played: Rollout | LongPlay) -> tuple[Step, ...]:
     """The steps of the first question of a rollout."""
     assert played.best is not None and played.best_q_values is not None
     columns = (played.actions, played.q_values.sum(-1), played.positions, played.best, played.best_q_values)

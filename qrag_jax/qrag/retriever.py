@@ -16,6 +16,7 @@ import numpy as np
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from qrag_jax.config import config_from_dict
 from qrag_jax.files.manifest import ADVICE
+from qrag_jax.files.mapped import mapped_array
 from qrag_jax.models.encoder.config import NO_PROMPTS, Pooling
 from qrag_jax.models.encoder.embedder import default_tokens_per_block, make_embedder
 from qrag_jax.models.encoder.hf_config import read_encoder_config
@@ -30,6 +31,7 @@ from qrag_jax.qrag.beam import SearchFunctions, make_search_functions
 from qrag_jax.qrag.chunk_encoder import ChunkEncoder
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.heads import fresh_heads, fresh_links
+from qrag_jax.qrag.long_contexts import BLOCK, BlockFunctions, make_block_functions
 from qrag_jax.types import Hit, InputError, Retriever, UsageError, check_fields
 
 Progress = Callable[[int, int], None]
@@ -134,6 +136,11 @@ class QRagRetriever:
         return make_search_functions(self.network)
 
     @cached_property
+    def block_functions(self) -> BlockFunctions:
+        """Compiled searches of contexts that are scored in blocks; kept likewise."""
+        return make_block_functions(self.network)
+
+    @cached_property
     def chunk_encoder(self) -> ChunkEncoder:
         """The encoder that embeds a corpus for `action_bank`; kept likewise.
 
@@ -151,34 +158,53 @@ class QRagRetriever:
         """Searches of an index by this run."""
         return _RunOver(self, index)
 
-    def rows(self, texts: Texts, kind: Kind, progress: Progress | None = None) -> tuple[Rows, int]:
+    def rows(
+        self, texts: Texts, kind: Kind, progress: Progress | None = None, mapped: bool = False
+    ) -> tuple[Rows, int]:
         """Inputs of the towers for every text, and the number of texts that the window cut.
+
+        Args:
+            texts: any number of them.
+            kind: chunks or questions; the windows and prompts differ.
+            progress: of the embedding.
+            mapped: keep vectors of chunks on the disk (`files.mapped`).
 
         Raises:
             InputError: vectors do not fit the model.
             UsageError: texts were given to a model of vectors, or vectors to text towers.
         """
         if not isinstance(texts, np.ndarray):
-            return _read_texts(self.model, self.encoder, texts, kind, progress)
+            return _read_texts(self.model, self.encoder, texts, kind, progress, mapped)
         if self.model.mode != "latent":
             raise UsageError("text mode reads texts: set model.mode=latent for a task of vectors")
         if texts.shape[1:] != self.constants["mean"].shape:
             raise InputError(f"vectors of {texts.shape[1]} components, the model reads {len(self.constants['mean'])}")
         return VectorRows(np.asarray(texts, np.float32)), 0
 
-    def action_vectors(self, rows: Rows, texts: Texts, progress: Progress | None = None) -> np.ndarray:
+    def action_vectors(
+        self, rows: Rows, texts: Texts, progress: Progress | None = None, mapped: bool = False
+    ) -> np.ndarray:
         """The index: an unrotated action vector for every text, float32 [rows, dim]; built once.
 
         Args:
             rows: of the texts; latent towers read them.
             texts: text towers embed them, sorted by length in fixed shapes.
             progress: of the text towers.
+            mapped: keep them on the disk, and compute them in blocks.
         """
+        actions, out = jax.jit(self.network.actions), mapped_array((len(texts), self.network.dim)) if mapped else None
         if isinstance(rows, VectorRows):
-            return np.asarray(jax.jit(self.network.actions)(self.params, rows))
+            if out is None:
+                return np.asarray(actions(self.params, rows))
+            for first in range(0, len(texts), BLOCK):
+                part = rows.vectors[first : first + BLOCK]
+                filled = np.pad(part, ((0, BLOCK - len(part)), (0, 0)))  # one shape for all
+                out[first : first + BLOCK] = np.asarray(actions(self.params, VectorRows(filled)))[: len(part)]
+            return out
         assert self.encoder is not None and not isinstance(texts, np.ndarray)
         tower = replace(self.encoder, params=self.params["action"])
-        return make_embedder(tower, window=self.model.encoder.window)(texts, progress) / np.float32(self.model.scale)
+        vectors = make_embedder(tower, window=self.model.encoder.window)(texts, progress, out)
+        return np.divide(vectors, np.float32(self.model.scale), out=out)
 
 
 @dataclass(frozen=True)
@@ -282,7 +308,12 @@ def _standardisation(vectors: Any) -> dict[str, np.ndarray]:
 
 
 def _read_texts(
-    model: ModelConfig, encoder: LoadedEncoder | None, texts: Sequence[str], kind: Kind, progress: Progress | None
+    model: ModelConfig,
+    encoder: LoadedEncoder | None,
+    texts: Sequence[str],
+    kind: Kind,
+    progress: Progress | None,
+    mapped: bool = False,
 ) -> tuple[Rows, int]:
     """Vectors of the frozen encoder (latent) or token rows (text), and how many texts were cut."""
     if encoder is None:
@@ -290,7 +321,8 @@ def _read_texts(
     window = model.encoder.window if kind == "chunk" else model.encoder.question_window
     if model.mode == "latent":
         embedder = make_embedder(encoder, window=window)
-        vectors = embedder(texts, progress) if kind == "chunk" else embedder.questions(texts)
+        out = mapped_array((len(texts), embedder.dim)) if mapped else None
+        vectors = embedder(texts, progress, out) if kind == "chunk" else embedder.questions(texts)
         return VectorRows(vectors), embedder.counts.num_texts_cut
     table = encoder.tokenizer.encode(texts, window)
     return TokenRows(table.tokens, table.lengths), table.num_texts_cut

@@ -27,10 +27,12 @@ from qrag_jax.eval.retrieval.compare import Comparison, compare
 from qrag_jax.eval.retrieval.score import Options, Scored, check_protocols, open_run, score
 from qrag_jax.llm.config import LlmConfig, make_generator
 from qrag_jax.llm.wrappers import WatchedGenerator
+from qrag_jax.qrag.long_contexts import is_long
 from qrag_jax.qrag.tasks import Task, corpus_task, examples_task, hidden_stories_tasks, vectors_task
 from qrag_jax.types import NOBODY, Arg, InputError, TextGenerator, UsageError, Watch
 
 LENGTH_FACTORS = (1, 4, 16, 64)
+FEWEST_SENTENCES = 20_000  # of a haystack, unless other numbers are given
 MOST_DOCUMENTS = 200_000  # of a BEIR folder
 MOST_PAIRS = 100_000_000  # of a question and a document that it searches; about 3 GB
 
@@ -44,14 +46,15 @@ class QuestionSource:
         path: file of the questions; for vectors, their folder; for beir, the folder, or one of its qrels files instead
             of `qrels/test.tsv`.
         haystack: for babi, text to hide facts in.
-        max_haystack_sentences: most sentences of the haystack.
+        max_haystack_sentences: most sentences of the haystack; None: 20,000, and for contexts that are scored in blocks
+            as many as a context has chunks.
         num_chunks: for babi, lengths of contexts in chunks; None: `LENGTH_FACTORS` times the training length.
     """
 
     kind: str
     path: str
     haystack: str = "sotu"
-    max_haystack_sentences: int = 20_000
+    max_haystack_sentences: int | None = None
     num_chunks: tuple[int, ...] | None = None
 
 
@@ -157,7 +160,7 @@ def report_tasks(
         yield _task_with_chunks(source.kind, source.path, watch)
         return
     haystack = _haystack(source, trained_on, watch)
-    if len(haystack) == source.max_haystack_sentences:
+    if len(haystack) == _most_sentences(source):
         used = f"haystack {source.haystack}: only {len(haystack):,} of its sentences are used; raise "
         watch.note((used, Arg("max_haystack_sentences"), " to use more"))
     lengths = source.num_chunks or tuple(factor * training_chunks for factor in LENGTH_FACTORS)
@@ -266,7 +269,14 @@ def _check_size(task: Task, num_questions: int | None) -> None:
 
 
 def _haystack(source: QuestionSource, trained_on: Mapping[str, Any], watch: Watch) -> Haystack:
-    return held_back_haystack(source.haystack, source.max_haystack_sentences, trained_on, note=watch.note)
+    return held_back_haystack(source.haystack, _most_sentences(source), trained_on, note=watch.note)
+
+
+def _most_sentences(source: QuestionSource) -> int:
+    """Most sentences of the haystack; beyond ordinary contexts as many as could differ."""
+    longest = max(source.num_chunks or (0,))
+    default = longest if is_long(longest) else FEWEST_SENTENCES
+    return default if source.max_haystack_sentences is None else source.max_haystack_sentences
 
 
 def _name(path: str) -> str:

@@ -5,11 +5,12 @@ A method picks T chunks once; every protocol then scores the picks that it keeps
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from qrag_jax.eval.retrieval.long_contexts import count_repeats, draw_long, has_long, peak_gib
 from qrag_jax.eval.retrieval.pickers import Picked, Picker
 from qrag_jax.eval.retrieval.protocols import check_apart, keep, kept_by_oracle, kept_by_threshold
 from qrag_jax.eval.retrieval.records import QueryRecord, Row, make_records, summarise
@@ -77,7 +78,7 @@ Report = Callable[[str], None]  # told what is being scored
 def draw_contexts(task: Task, num_questions: int | None = None, seed: int = 0) -> tuple[np.ndarray, Contexts]:
     """The queries to score (int [n]; all, or a random subset) and their contexts: the same for every method."""
     queries, rng = _draw(task, num_questions, seed)
-    return queries, task.contexts(queries, rng)
+    return queries, draw_long(task, queries, rng) if has_long(task) else task.contexts(queries, rng)
 
 
 def asked(task: Task, num_questions: int | None = None, seed: int = 0) -> list[str]:
@@ -113,6 +114,7 @@ def evaluate(
     queries, contexts = draw_contexts(task, how.num_questions, how.seed)
     _check_fitted(task, pickers, how)
     num_chunks = contexts.chunks.shape[1]
+    repeats = count_repeats(task, contexts) if has_long(task) else None
     rows, records = [], []
     for method, picker in pickers.items():
         if report is not None:
@@ -125,7 +127,14 @@ def evaluate(
             if (counted := _count(search, setting, labels, how)) is not None:
                 rows.append(counted[0])
                 records += counted[1]
+    if has_long(task):
+        told = {} if repeats is None else repeats._asdict()
+        rows = [_with_costs(row, how.num_steps, told) for row in rows]
     return rows, records
+
+
+def _with_costs(row: Row, num_steps: int, repeats: Mapping[str, Any]) -> Row:
+    return replace(row, step_ms=1e3 * row.seconds / (row.n * num_steps), peak_gib=peak_gib(), **repeats)
 
 
 class _Search(NamedTuple):
@@ -225,7 +234,8 @@ def pick_all(picker: Picker, contexts: Contexts, num_steps: int, beam_width: int
     scores, before = np.full(chosen.shape, np.nan), None
     for size in np.unique(sizes):  # one, but for very short contexts
         rows = np.flatnonzero(sizes == size)
-        part = _pick_equal(picker, Contexts(*(x[rows] for x in _fields(contexts))), int(size), beam_width)
+        own = contexts if len(rows) == total else Contexts(*(x[rows] for x in _fields(contexts)))
+        part = _pick_equal(picker, own, int(size), beam_width)
         chosen[rows, :size], scores[rows, :size] = part.chosen, part.scores
         if part.num_before_stop is not None:
             before = np.full(total, num_steps) if before is None else before

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qrag_jax.chunking.text.words import plain_tokens
+from qrag_jax.files.mapped import mapped_array
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder
 from qrag_jax.names import METHODS
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.long_contexts import is_long
 from qrag_jax.qrag.multi_step_search import ActionBank, Progress, Texts, make_action_bank
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, QRagRetriever, retriever_around
 from qrag_jax.search.bm25 import Bm25Index
@@ -96,9 +98,14 @@ def untrained_retriever(loaded: LoadedEncoder, model: ModelConfig, env: EnvConfi
 def single_step_picker(chunk_vectors: np.ndarray, question_vectors: np.ndarray) -> Picker:
     """Nearest neighbours of the question alone by inner product, T at once."""
 
+    def product(contexts: Contexts) -> np.ndarray:
+        asked, chunks = question_vectors[contexts.questions], np.maximum(contexts.chunks, 0)
+        if is_long(chunks.shape[1]):  # the vectors of a context would not fit into memory
+            return np.stack([(chunk_vectors @ own)[row] for own, row in zip(asked, chunks, strict=True)])
+        return np.einsum("bmd,bd->bm", chunk_vectors[chunks], asked)
+
     def pick(contexts: Contexts, num_steps: int) -> Picked:
-        rows = chunk_vectors[np.maximum(contexts.chunks, 0)]
-        scores = np.einsum("bmd,bd->bm", rows, question_vectors[contexts.questions])
+        scores = product(contexts)
         scores = np.where(contexts.chunks >= 0, scores, -np.inf)
         best = np.argsort(-scores, axis=1, kind="stable")[:, :num_steps]
         return Picked(best, np.take_along_axis(scores, best, axis=1))
@@ -152,6 +159,7 @@ def make_pickers(
     progress: Progress | None = None,
     index: ActionBank | None = None,
     reranker: Reranker | None = None,
+    mapped: bool = False,
 ) -> dict[str, Picker]:
     """One picker for every method name.
 
@@ -165,6 +173,7 @@ def make_pickers(
         progress: of the embedding of the texts.
         index: of the texts by the trained retriever, if already built.
         reranker: of `reranked`.
+        mapped: keep vectors of texts on the disk (`files.mapped`).
 
     Raises:
         UsageError: an unknown method, or one that does not apply to a task of vectors.
@@ -174,7 +183,8 @@ def make_pickers(
         raise UsageError(f"choose from {', '.join(METHODS)}", field="method", value=unknown[0])
     pickers: dict[str, Picker] = {}
     if "trained" in methods:
-        pickers["trained"] = multi_step_picker(index or make_action_bank(retriever, texts, progress), questions)
+        index = index or make_action_bank(retriever, texts, progress, mapped=mapped)
+        pickers["trained"] = multi_step_picker(index, questions)
     if isinstance(texts, np.ndarray) or isinstance(questions, np.ndarray):
         if set(methods) & {"untrained", "bm25", "reranked"}:
             raise UsageError(
@@ -187,10 +197,13 @@ def make_pickers(
     if set(methods) & {"untrained", "single_step", "reranked"}:
         loaded = load_encoder(baseline_encoder)
         window = retriever.model.encoder.window
-        vectors = make_embedder(loaded, window=window)(texts, progress)  # both methods search these
+        embedder = make_embedder(loaded, window=window)
+        out = mapped_array((len(texts), embedder.dim)) if mapped else None
+        vectors = embedder(texts, progress, out)  # both methods search these
         if "untrained" in methods:
             untrained = untrained_retriever(loaded, retriever.model, retriever.env)
-            pickers["untrained"] = multi_step_picker(make_action_bank(untrained, texts, vectors=vectors), questions)
+            bank = make_action_bank(untrained, texts, vectors=vectors, mapped=mapped)
+            pickers["untrained"] = multi_step_picker(bank, questions)
         if set(methods) & {"single_step", "reranked"}:
             ask = make_embedder(loaded, window=retriever.model.encoder.question_window)
             single_step = single_step_picker(vectors, ask.questions(questions))

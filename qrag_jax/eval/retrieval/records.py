@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from qrag_jax.eval.retrieval.long_contexts import Repeats
 from qrag_jax.eval.setting import (
     Setting,
     check_kinds,
@@ -81,6 +82,11 @@ class Row:
     count. `f1_low`, `f1_high` are the 95% interval of `fact_f1`. `em_ceiling` is the share of questions with at most
     as many gold chunks as picks, the upper bound of the protocol `fixed`; other protocols have none. Old rows without
     a protocol are of `fixed` and have none of these numbers.
+
+    Rows of contexts that are scored in blocks also have costs: `step_ms` is the wall time of a pick, `embed_seconds`
+    that of the embedding of the pool by the trained method, `peak_gib` the most memory that the process had until
+    then, mapped files included. Where facts are hidden in noise, `noise_texts`, `noise_repeats` and `most_repeats` say
+    how often it repeats (`long_contexts.Repeats`). A file leaves these fields out where they are None.
     """
 
     task: str
@@ -99,6 +105,12 @@ class Row:
     num_taken: float | None = None
     threshold: float | None = None
     em_ceiling: float | None = None
+    step_ms: float | None = None
+    embed_seconds: float | None = None
+    peak_gib: float | None = None
+    noise_texts: float | None = None
+    noise_repeats: float | None = None
+    most_repeats: int | None = None
 
     def __post_init__(self) -> None:
         check_kinds(self)
@@ -238,7 +250,8 @@ def write_rows(path: str | os.PathLike, rows: Iterable[Row]) -> None:
 
 def row_values(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """The rows as JSON values, as `results.json` has them."""
-    return [flat_values(row, _ROW_FIELDS) for row in rows]
+    values = [flat_values(row, _ROW_FIELDS) for row in rows]
+    return [{name: x for name, x in one.items() if x is not None or name not in _OF_LONG} for one in values]
 
 
 def read_rows(path: str | os.PathLike) -> list[Row]:
@@ -254,6 +267,7 @@ def read_rows(path: str | os.PathLike) -> list[Row]:
     return [record_of(Row, value, f"{path}: row {number}", _ROW_FIELDS) for number, value in enumerate(values, start=1)]
 
 
+_OF_LONG = ("step_ms", "embed_seconds", "peak_gib", *Repeats._fields)
 _ROW_FIELDS = file_fields(Row, late_after="num_left_out")
 _RECORD_FIELDS = file_fields(QueryRecord, late_after="texts")
 

@@ -5,6 +5,7 @@ rows, records = score_run("runs/demo", [task])
 print(format_table(rows))
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.eval.retrieval.calibration import calibrate, stored_threshold
 from qrag_jax.eval.retrieval.harness import Labels, Scoring, Threshold, asked, draw_contexts, evaluate, pick_all
+from qrag_jax.eval.retrieval.long_contexts import has_long
 from qrag_jax.eval.retrieval.pickers import Picker, beam_picker, make_pickers
 from qrag_jax.eval.retrieval.protocols import check_apart
 from qrag_jax.eval.retrieval.records import QueryRecord, Row
@@ -174,13 +176,22 @@ def score(
         rerank=load_reranker(options.rerank) if isinstance(options.rerank, str) else options.rerank,
         num_steps=options.num_steps or run.retriever.env.num_steps,
     )
+    mapped = any(map(has_long, tasks))
+    if mapped and max(options.beam_widths) > 1:
+        longest = max(int(task.sizes.max()) for task in tasks)
+        reason = f": contexts of {longest:,} chunks are searched greedily only; leave it out, or take fewer chunks"
+        raise UsageError((Arg("beam_widths", options.beam_widths), reason), field="beam_widths")
     thresholds = _thresholds(run, tasks, options, held_out, watch)
-    rows, records, indexed, pickers = [], [], None, {}
+    rows, records, indexed, pickers, seconds = [], [], None, {}, None
     for task in tasks:
         if task.texts is not indexed:
-            pickers = _pickers(run.retriever, task, options, thresholds.get("trained"), watch)
+            pickers, seconds = _pickers(run.retriever, task, options, thresholds.get("trained"), watch, mapped)
             indexed = task.texts
         new_rows, found = _score_task(task, pickers, run.labels, options, thresholds, watch)
+        if has_long(task):
+            new_rows = [replace(x, embed_seconds=seconds) if x.setting.method == "trained" else x for x in new_rows]
+            for row in new_rows[:1]:
+                watch.note(_told(row))
         rows += new_rows
         records.append(found)
         if options.stopping:
@@ -256,6 +267,19 @@ def default_methods(vectors: bool = False, note: Callable[[str], None] = NOBODY.
     return tuple(method for method in METHODS if method != "reranked")
 
 
+def _told(row: Row) -> str:
+    """The costs of a task with contexts that are scored in blocks, and how often its noise repeats."""
+    embedded = "" if row.embed_seconds is None else f"embedded in {row.embed_seconds:,.1f} s, "
+    peak = "" if row.peak_gib is None else f", peak memory {row.peak_gib:.2f} GiB with mapped files"
+    told = f"{row.task}, {row.setting.num_chunks:,} chunks: {embedded}{row.step_ms or 0:,.1f} ms a pick{peak}"
+    if row.noise_texts is None:
+        return told
+    return (
+        f"{told}; a context has {row.noise_texts:,.0f} different sentences of the haystack, each "
+        f"{row.noise_repeats:.1f} times on average and up to {row.most_repeats:,} times"
+    )
+
+
 def _score_task(
     task: Task,
     pickers: Mapping[int, Mapping[str, Picker]],
@@ -314,22 +338,33 @@ def _used(tasks: Sequence[Task], options: Options, questions: frozenset[str], no
 
 
 def _pickers(
-    retriever: QRagRetriever, task: Task, options: Options, threshold: Threshold | None, watch: Watch
-) -> dict[int, dict[str, Picker]]:
-    """By beam width and method, over one index: all methods under width 1, under the others the trained one."""
-    index, methods, embedded = None, options.methods or (), watch.stage("embed")
+    retriever: QRagRetriever,
+    task: Task,
+    options: Options,
+    threshold: Threshold | None,
+    watch: Watch,
+    mapped: bool = False,
+) -> tuple[dict[int, dict[str, Picker]], float | None]:
+    """By beam width and method, over one index: all methods under width 1, under the others the trained one.
+
+    With it the seconds in which the trained method embedded the texts.
+    """
+    index, seconds, methods, embedded = None, None, options.methods or (), watch.stage("embed")
     if "trained" in methods:
-        index = make_action_bank(retriever, task.texts, embedded)
+        start = time.perf_counter()
+        index = make_action_bank(retriever, task.texts, embedded, mapped=mapped)
+        seconds = time.perf_counter() - start
         _note_what_is_cut(retriever, task, index.num_texts_cut, watch.note)
     assert not isinstance(options.rerank, str)  # `score` has loaded it
     greedy = make_pickers(
-        retriever, task.texts, task.questions, methods, _BASELINE_ENCODER, embedded, index, options.rerank
+        retriever, task.texts, task.questions, methods, _BASELINE_ENCODER, embedded, index, options.rerank, mapped
     )
     lowest = None if threshold is None else threshold.value
     if index is None:
-        return {1: greedy}
+        return {1: greedy}, None
     widths = [width for width in options.beam_widths if width > 1]
-    return {1: greedy} | {w: {"trained": beam_picker(index, task.questions, w, lowest)} for w in widths}
+    beams = {w: {"trained": beam_picker(index, task.questions, w, lowest)} for w in widths}
+    return {1: greedy} | beams, seconds
 
 
 def _note_what_is_cut(retriever: QRagRetriever, task: Task, num_texts_cut: int, note: Callable[[str], None]) -> None:
@@ -347,7 +382,7 @@ def _note_what_is_cut(retriever: QRagRetriever, task: Task, num_texts_cut: int, 
 def _fit(retriever: QRagRetriever, held_out: Task, options: Options, watch: Watch) -> dict[str, Threshold]:
     """A threshold for every method, fitted on held-out queries."""
     assert options.num_steps is not None
-    pickers = _pickers(retriever, held_out, replace(options, beam_widths=(1,)), None, watch)[1]
+    pickers = _pickers(retriever, held_out, replace(options, beam_widths=(1,)), None, watch)[0][1]
     fitted = {}
     for name, picker in pickers.items():
         fitted[name], reached = calibrate(held_out, picker, options.num_steps, seed=options.seed)

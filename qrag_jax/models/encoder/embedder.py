@@ -135,7 +135,9 @@ class TextEmbedder:
         cast = lambda path, leaf: leaf.astype(jnp.bfloat16) if path[-1].key == "kernel" else leaf  # noqa: E731
         return jax.tree_util.tree_map_with_path(cast, self._params)
 
-    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+    def __call__(
+        self, texts: Sequence[str], progress: Progress | None = None, out: np.ndarray | None = None
+    ) -> np.ndarray:
         """Vectors of documents, float32 [n, dim], in the order given.
 
         An empty text is allowed: its vector is that of `[CLS] [SEP]`, with the prompt between them. Texts beyond the
@@ -144,16 +146,19 @@ class TextEmbedder:
         Args:
             texts: any number of texts, none among them.
             progress: called with (texts done, texts in all) after each block.
+            out: array to write them to, perhaps one on the disk (`files.mapped`); None makes one in memory.
         """
-        return self._embed(texts, self.prompts.document, progress)
+        return self._embed(texts, self.prompts.document, progress, out)
 
     def questions(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Vectors of questions, float32 [n, dim]. Satisfies `types.ReadsQuestions`."""
         return self._embed(texts, self.prompts.query, progress)
 
-    def _embed(self, texts: Sequence[str], prompt: str, progress: Progress | None) -> np.ndarray:
+    def _embed(
+        self, texts: Sequence[str], prompt: str, progress: Progress | None, out: np.ndarray | None = None
+    ) -> np.ndarray:
         table = self._table(texts, prompt)
-        vectors = np.zeros((len(texts), self.dim), np.float32)
+        vectors = np.zeros((len(texts), self.dim), np.float32) if out is None else out
         done = 0
         for rows, block in self._run(_pooled, table):
             vectors[rows] = block
