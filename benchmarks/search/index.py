@@ -165,7 +165,7 @@ def title_of(number: int) -> str:
 
 
 HEADINGS = ("How to begin", "Settings", "Known limits", "History of", "Notes on part")
-SYLLABLES = [f"{first}{second}{third}" for first in "BDGKLMNPRT" for second in "aeiou" for third in ("lin", "vor")]
+SYLLABLES = [f"{first}{second}{third}" for first in "BDGKLMNPRT" for second in "aeiou" for third in ("lin", "vur")]
 
 
 def cut_lines(document: Document) -> list[Chunk]:

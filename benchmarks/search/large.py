@@ -176,7 +176,9 @@ def lancedb(vectors: np.ndarray, asked: np.ndarray, questions: list[str], folder
 def txtai(vectors: np.ndarray, asked: np.ndarray, questions: list[str], folder: Path) -> Callable[[int], Any]:
     from txtai.ann import ANNFactory
 
-    index = ANNFactory.create({"backend": "faiss", "dimensions": vectors.shape[1], "faiss": {"components": "IDMap,Flat"}})
+    index = ANNFactory.create(
+        {"backend": "faiss", "dimensions": vectors.shape[1], "faiss": {"components": "IDMap,Flat"}}
+    )
     index.index(np.ascontiguousarray(vectors))
     return lambda one: [key for key, _ in index.search(asked[one : one + 1], _TOP_K)[0]]
 

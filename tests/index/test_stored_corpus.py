@@ -17,6 +17,7 @@ from qrag_jax.files.sqlite import Damaged
 from qrag_jax.index.build import load_noted_index
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.info import index_info
+from qrag_jax.index.load import load_index
 from qrag_jax.index.parts import make
 from qrag_jax.index.parts.make import Moved, damaged_files
 from qrag_jax.index.parts.part import StoredPart
@@ -313,3 +314,18 @@ class FakeGraph:
 
     def search(self, question, number):
         return types.SimpleNamespace(keys=np.arange(self.size if self.finds else 1))
+
+
+@pytest.mark.oracle
+def test_the_graph_of_usearch_finds_the_nearest(notes, monkeypatch):
+    monkeypatch.setattr(make, "LEAST_ROWS", 1000)
+    write_notes(notes, long="\n".join(f"Line {number}." for number in range(1500)) + "\n")
+    said = []
+    update("i", notes, says=said.append)
+    assert "so searches use it" in said[-1]
+    corpus, embed = opened()[0], HashEncoder()
+    oracle = load_index("i")
+    assert corpus.finds_near
+    for number in range(20):
+        mine, theirs = (rank_hybrid(f"Line {number}?", one, embed, 5) for one in (corpus, oracle))
+        assert np.array_equal(mine.ids, theirs.ids) and np.array_equal(mine.scores, theirs.scores)
