@@ -53,7 +53,8 @@ class Graph:
         self.recall: float = file.about["recall"]
         self.is_used = self.recall >= LEAST_RECALL
         if self.is_used:
-            index: Any = Index.restore(file.read("graph").data, view=True)
+            self._graph = file.read("graph")  # usearch reads it, and does not keep it
+            index: Any = Index.restore(self._graph.data, view=True)
             index.expansion_search = file.about["tried"]
             self._index = index
 
