@@ -6,7 +6,6 @@ these lists is cut, so it never returns. Q of a candidate is exact: its true pos
 to the taken chunks.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -16,34 +15,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.models.towers.positions import relative_positions
 from qrag_jax.models.towers.q_network import AnyArray, Network, PyTree
-from qrag_jax.qrag.env import EnvConfig, Policy, Rollout, Value, _rotation, q_of_states, step_reward
+from qrag_jax.qrag.env import EnvConfig, Policy, Rollout, Value, q_of_states, rotation_of, step_reward
 from qrag_jax.qrag.pool_tables import IN_NAME, IN_TITLE, AskedRows, PoolTable, Texts
-from qrag_jax.types import check_fields
 
-POOL = ("cosine", "of_taken", "words")  # inputs of Q beside links and coverage
 _TEXT = 4  # flag of a word of a source: it is in its text
 _NEW = 8  # ... in a name that the question lacks
 _SHORTEST = 1e-6
-
-
-@dataclass(frozen=True)
-class PoolConfig:
-    """How a step searches a pool.
-
-    Attributes:
-        nearest: chunks by the unrotated product of state and action.
-        words: chunks by the words of the question, found once.
-        links: chunks that a text leads to, in each way: titles that it names, chunks that name its title, rare names.
-        per_document: most chunks of one document in an episode; null is no limit.
-    """
-
-    nearest: int = 128
-    words: int = 64
-    links: int = 16
-    per_document: int | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self, "pool", positive=("nearest", "words", "links", "per_document"))
 
 
 @struct.dataclass
@@ -67,13 +44,14 @@ class PoolBatch:
 
 class Looked(NamedTuple):
     """The candidates of a step: ids int32 [batch, candidates] (a repeated or missing one is not allowed), allowed bool
-    [batch, actions], states [batch, dim], Q [batch, heads, actions] and log weights [batch, candidates]."""
+    [batch, actions], states [batch, dim], Q [batch, heads, actions], log weights [batch, candidates] and links."""
 
     ids: jax.Array
     allowed: jax.Array
     states: jax.Array
     q: jax.Array
     log_weights: jax.Array
+    linked: jax.Array | None
 
 
 def free_chunks(
@@ -114,8 +92,8 @@ def candidates(
 
 def _codes(words: Int[Array, " words"], flags: Int[Array, " words"], size: int) -> Int[Array, " vocabulary"]:
     """For each word of the vocabulary its flags in one text, 0 where the text lacks it."""
-    code = jnp.where(words >= 0, flags.astype(jnp.int32) | _TEXT, 0)
-    return jnp.zeros(size, jnp.int32).at[jnp.maximum(words, 0)].max(code)
+    code = jnp.where(words >= 0, flags | jnp.uint8(_TEXT), jnp.uint8(0))
+    return jnp.zeros(size, jnp.uint8).at[jnp.maximum(words, 0)].max(code)
 
 
 def pool_links(
@@ -134,68 +112,59 @@ def pool_links(
         vector: of the question.
         lexical: the chunks that the question finds by words, and their scores.
     """
-    idf, size = pool.idf, pool.idf.shape[0]
-    own = pool.texts.take(ids)
-    at = jnp.maximum(own.words, 0)
-    weight = jnp.where(own.words >= 0, idf[at], 0.0)  # [candidates, words]
-    flags = own.flags.astype(jnp.int32)
-    mass = jnp.maximum(own.mass, 1e-9)
-    asked = _codes(question.words, question.flags, size)
-    asked_here = asked[at]
+    own, titles = pool.texts.take(ids), pool.title[ids]
+    at, is_word = jnp.maximum(own.words, 0), own.words >= 0
+    weight = jnp.where(is_word, pool.idf[at], 0.0)  # [candidates, words]
+    of_name, of_title = own.flags & IN_NAME > 0, own.flags & IN_TITLE > 0
+    sources = jax.tree.map(lambda a, b: _rows_under(a[None], b), question, pool.texts.take(taken))
+    in_question = _codes(question.words, question.flags, len(pool.idf))
 
-    def share(mask: Array, total: Array) -> Array:
-        return jnp.where(total > 0, (weight * mask).sum(1) / jnp.maximum(total, 1e-9), 0.0)
-
-    def from_source(here: Array, source: Texts, new_mass: Array, id_: Array, title: Array) -> Array:
-        """The links of one text to all candidates."""
+    def links(source: Texts, id_: Array, title: Array) -> tuple[Array, Array]:
+        """Links of one text to all candidates, and where they have its words; the question has the id -1."""
+        place = jnp.maximum(source.words, 0)
+        is_new = (source.words >= 0) & (in_question[place] == 0) & (source.flags & IN_NAME > 0)
+        here = _codes(source.words, source.flags | jnp.where(is_new, _NEW, 0).astype(jnp.uint8), len(pool.idf))[at]
+        has = jnp.stack([here > 0, here & IN_NAME > 0, here & IN_TITLE > 0, (here & _NEW > 0) & of_name])
+        new_mass = (pool.idf[place] * is_new).sum()
+        of_source = _share(jnp.einsum("kcw,cw->kc", has.astype(weight.dtype), weight).T, jnp.append(source.mass, new_mass))
+        of_chunk = _share((weight * (has[0] & of_title)).sum(1), own.mass[:, 2])
         named = (source.named[None] == ids[:, None]).any(1)
         names_it = (own.named == id_).any(1) & (id_ >= 0)
-        columns = [
-            share(here & _TEXT > 0, source.mass[0]),
-            share(here & IN_NAME > 0, source.mass[1]),
-            named.astype(jnp.float32),
-            jnp.where(own.mass[:, 2] > 0, (weight * ((here > 0) & (flags & IN_TITLE > 0))).sum(1) / mass[:, 2], 0.0),
-            names_it.astype(jnp.float32),
-            share(here & IN_TITLE > 0, source.mass[2]),
-            ((pool.title[ids] == title) & (title >= 0)).astype(jnp.float32),
-            share((here & _NEW > 0) & (flags & IN_NAME > 0), new_mass),
-        ]
-        return jnp.stack(columns, axis=-1)
+        same = (titles == title) & (title >= 0)
+        flags = [x.astype(weight.dtype) for x in (named, names_it, same)]
+        columns = [of_source[:, 0], of_source[:, 1], flags[0], of_chunk, flags[1], of_source[:, 2], flags[2]]
+        return jnp.stack([*columns, of_source[:, 3]], axis=-1), has[0]
 
-    none = jnp.int32(-1)
-    new_of_question = jnp.float32(0)
-    of_question = from_source(asked_here, question, new_of_question, none, none)
-    unit = lambda x: x * jax.lax.rsqrt(jnp.maximum((x * x).sum(-1, keepdims=True), _SHORTEST**2))  # noqa: E731
-    centred = unit(pool.rows.vectors[ids] - pool.mean)
-    cosine = centred @ unit(vector - pool.mean)
+    none = jnp.full(1, -1, taken.dtype)
+    numbers = jnp.concatenate([none, taken]), jnp.concatenate([none, pool.title[taken]])
+    found, has = jax.vmap(links)(sources, *numbers)
+    untold = has[0] & ~has[1:].any(0)
+    covered = jnp.stack([has.any(0), untold, pool.shared[at] | has[0]])
+    mass = jnp.stack([own.mass[:, 0], jnp.full(len(ids), question.mass[0]), own.mass[:, 0]], axis=-1)
+    coverage = _share(jnp.einsum("kcw,cw->ck", covered.astype(weight.dtype), weight), mass)
+    centred = _unit(pool.rows.vectors[ids] - pool.mean)
+    cosines = centred @ _unit(jnp.concatenate([vector[None], pool.rows.vectors[taken]]) - pool.mean).T
     by_words = jnp.where(ids[:, None] == lexical[0][None], lexical[1][None], 0.0).max(1)
-    total = jnp.maximum(own.mass[:, 0], 1e-9)
-    in_state = asked_here > 0
-    of_taken, cosine_taken = jnp.zeros_like(of_question), jnp.zeros_like(cosine)
-    untold = (asked_here > 0).astype(jnp.float32)
-    if taken.shape[0]:
-        sources = pool.texts.take(taken)
+    extra = jnp.stack([cosines[:, 0], cosines[:, 1:].max(1, initial=0.0), by_words], axis=-1)
+    return jnp.concatenate([found[0], found[1:].max(0, initial=0.0), coverage, extra], axis=-1)
 
-        def one(source: Texts, id_: Array) -> tuple[Array, Array]:
-            new = (asked[jnp.maximum(source.words, 0)] == 0) & (source.words >= 0) & (source.flags & IN_NAME > 0)
-            code = _codes(source.words, source.flags.astype(jnp.int32) | jnp.where(new, _NEW, 0), size)
-            here = code[at]
-            new_mass = (idf[jnp.maximum(source.words, 0)] * new).sum()
-            return from_source(here, source, new_mass, id_, pool.title[id_]), here > 0
 
-        each, present = jax.vmap(one)(sources, taken)
-        of_taken = each.max(0)
-        in_taken = present.any(0)
-        in_state, untold = in_state | in_taken, untold * ~in_taken
-        cosine_taken = (centred @ unit(pool.rows.vectors[taken] - pool.mean).T).max(1)
-    elsewhere = pool.shared[at] | (asked_here > 0)
-    coverage = [
-        (weight * in_state).sum(1) / total,
-        (weight * untold).sum(1) / jnp.maximum(question.mass[0], 1e-9),
-        (weight * elsewhere).sum(1) / total,
-    ]
-    extra = [cosine, cosine_taken, by_words]
-    return jnp.concatenate([of_question, of_taken, jnp.stack([*coverage, *extra], axis=-1)], axis=-1)
+def _rows_under(first: Array, rest: Array) -> Array:
+    """Both tables as one of the width of the wider one."""
+    if first.ndim == 1 or first.shape[1] == rest.shape[1]:
+        return jnp.concatenate([first, rest])
+    width = max(first.shape[1], rest.shape[1])
+    fill = -1 if first.dtype == jnp.int32 else 0
+    wide = [jnp.pad(x, ((0, 0), (0, width - x.shape[1])), constant_values=fill) for x in (first, rest)]
+    return jnp.concatenate(wide)
+
+
+def _share(part: Array, of: Array) -> Array:
+    return jnp.where(of > 0, part / jnp.maximum(of, _SHORTEST), 0.0)
+
+
+def _unit(x: Float[Array, "... n"]) -> Float[Array, "... n"]:
+    return x * jax.lax.rsqrt(jnp.maximum((x * x).sum(-1, keepdims=True), _SHORTEST**2))
 
 
 def pool_positions(
@@ -221,7 +190,6 @@ def look(
     actions: Float[Array, "chunks dim"],
     taken: Int[Array, "batch taken"],
     config: EnvConfig,
-    pool_config: PoolConfig,
     at: Looked | None = None,
     extra: Int[Array, "batch extra"] | None = None,
 ) -> Looked:
@@ -236,9 +204,9 @@ def look(
     pool = batch.pool
     states = network.states(params, batch.questions.rows, pool.rows, taken)
     if at is None:
-        free = free_chunks(pool, taken, pool_config.per_document)
+        free = free_chunks(pool, taken, config.pool.per_document)
         products = jax.lax.stop_gradient(states) @ jax.lax.stop_gradient(actions).T
-        ids, allowed = candidates(batch, products, taken, free, pool_config.nearest, extra)
+        ids, allowed = candidates(batch, products, taken, free, config.pool.nearest, extra)
         left = jnp.maximum(free.sum(1) - allowed.sum(1), 0).astype(jnp.float32)
         log_weights = jnp.zeros(ids.shape)
         if batch.drawn is not None:
@@ -248,9 +216,9 @@ def look(
         allowed = at.allowed[:, : ids.shape[1]]
     safe = jnp.maximum(ids, 0)
     rho = jax.vmap(pool_positions, in_axes=(None, 0, 0, None))(pool, taken, safe, config)
-    rotation = None if config.positions == "none" else _rotation(rho, config, network.num_rotated)
-    linked = None
-    if config.links:
+    rotation = None if config.positions == "none" else rotation_of(rho, config, network.num_rotated)
+    linked = None if at is None else at.linked
+    if config.links and linked is None:
         asked = batch.questions
         linked = jax.vmap(pool_links, in_axes=(None, 0, 0, 0, 0, 0))(
             pool, asked.texts, asked.rows.vectors, (asked.found, asked.scores), taken, safe
@@ -258,7 +226,7 @@ def look(
     q = q_of_states(params, states, actions[safe], None, taken, rotation, config, linked)
     if config.stop:
         allowed = jnp.concatenate([allowed, jnp.full((len(taken), 1), taken.shape[1] > 0)], axis=1)
-    return Looked(ids, allowed, states, q, log_weights)
+    return Looked(ids, allowed, states, q, log_weights, linked)
 
 
 def _with_drawn(
@@ -284,7 +252,6 @@ def play(
     key: Array,
     policy: Policy,
     config: EnvConfig,
-    pool_config: PoolConfig,
     critic: PyTree | None = None,
     value: Value | None = None,
     with_gold: bool = False,
@@ -308,7 +275,7 @@ def play(
     taken = jnp.zeros((size, 0), jnp.int32)
     steps, values, best, looked = [], [], [], []
     for t in range(config.num_steps):
-        seen = look(network, params, batch, actions, taken, config, pool_config, extra=gold_ids)
+        seen = look(network, params, batch, actions, taken, config, extra=gold_ids)
         looked.append(seen)
         step_keys = jax.vmap(lambda k, t=t: jax.random.fold_in(k, t))(keys)
         q = jax.lax.stop_gradient(seen.q).sum(1)
@@ -318,7 +285,7 @@ def play(
             top_q, top = jax.lax.top_k(jnp.where(seen.allowed, q, -jnp.inf)[:, :num], min(num_best, num))
             best.append((top_q, jnp.take_along_axis(seen.ids, top, axis=1)))
         if critic is not None and value is not None and t > 0:
-            there = look(network, critic, batch, critic_actions, taken, config, pool_config, at=seen)
+            there = look(network, critic, batch, critic_actions, taken, config, at=seen)
             values.append(value(there.q, seen.allowed))
         chosen_q = jnp.take_along_axis(seen.q, slot[:, None, None], axis=2)[..., 0]
         stops = slot == num

@@ -4,7 +4,7 @@ They hold what `text_links` compares, for chunks of which a step looks at a few:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,7 +75,7 @@ class PoolTable:
     @property
     def num_chunks(self) -> int:
         """Number of chunks."""
-        return len(self.document)
+        return self.document.shape[0]
 
 
 @struct.dataclass
@@ -107,11 +107,15 @@ class PoolTexts:
         texts: of the chunks, in the order of their documents.
         titles: of the chunks; empty where there is none.
         documents: int [n], the number of the document of each chunk, ascending.
+        vectors: float32 [n, dim] of the chunks, if they are known.
+        fingerprint: of the encoder that made the vectors; empty if it has none.
     """
 
     texts: Sequence[str]
     titles: Sequence[str]
     documents: np.ndarray
+    vectors: np.ndarray | None = None
+    fingerprint: str = ""
 
 
 class PoolReader:
@@ -131,6 +135,8 @@ class PoolReader:
         tokens = [set(plain_tokens(text)) for text in pool.texts]
         self._found = Counter(word for own in tokens for word in own)
         self._numbers = {word: number for number, word in enumerate(self._found)}
+        self._idf = {word: idf_of(found, len(pool.texts)) for word, found in self._found.items()}
+        self._idf_of_none = idf_of(0, len(pool.texts))
         self._bm25 = Bm25Index(pool.texts)
         owners: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
         terms = set()
@@ -159,7 +165,7 @@ class PoolReader:
             namers=_lists(self._inverse(texts.named), self._num_links),
             kin=_lists(self._kin(), self._num_links),
             title=np.array([names.get(title, -1) for title in pool.titles], np.int32),
-            idf=np.array([self._idf(word) for word in self._numbers], np.float32),
+            idf=np.array(list(self._idf.values()), np.float32),
             shared=np.array([self._found[word] > 1 for word in self._numbers]),
             mean=np.mean(vectors, axis=0, dtype=np.float64).astype(np.float32),
             document=number.astype(np.int32),
@@ -180,16 +186,13 @@ class PoolReader:
             scores / top,
         )
 
-    def _idf(self, word: str) -> float:
-        return idf_of(self._found.get(word, 0), len(self._pool.texts))
-
     def _texts(self, texts: Sequence[str], titles: Sequence[str]) -> Texts:
         rows, flags, mass = [], [], []
         for text, title in zip(texts, titles, strict=True):
             words = list(dict.fromkeys(plain_tokens(text)))
             in_name, in_title = set(names_in(text)), set(plain_tokens(title))
             flags.append([IN_NAME * (word in in_name) + IN_TITLE * (word in in_title) for word in words])
-            weights = np.array([self._idf(word) for word in words])
+            weights = np.array([self._idf.get(word, self._idf_of_none) for word in words])
             own = np.array(flags[-1], np.int64).reshape(-1)
             mass.append([weights.sum(), weights[own & IN_NAME > 0].sum(), weights[own & IN_TITLE > 0].sum()])
             rows.append([self._numbers.get(word, -1) for word in words])
@@ -230,7 +233,7 @@ class PoolReader:
             weights: Counter[int] = Counter()
             for word in words:
                 for other in at[word]:
-                    weights[other] += self._idf(word)
+                    weights[other] += self._idf[word]
             del weights[chunk]
             found.append([other for other, _ in weights.most_common(self._num_links)])
         return found
@@ -248,5 +251,3 @@ def _padded(rows: Iterable[Sequence[int]], width: int, fill: int = -1) -> np.nda
         out[: min(len(row), width)] = row[:width]
     return padded
 
-
-EmbedAll = Callable[[Sequence[str]], np.ndarray]

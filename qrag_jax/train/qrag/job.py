@@ -19,6 +19,9 @@ from qrag_jax.qrag.batching import Link, Packer, Sample, make_linker, materialis
 from qrag_jax.qrag.env import rollout
 from qrag_jax.qrag.heads import HEADS
 from qrag_jax.qrag.policy import make_greedy
+from qrag_jax.qrag.pool import PoolBatch, play
+from qrag_jax.qrag.pool_search import check_encoder
+from qrag_jax.qrag.pool_tables import PoolReader
 from qrag_jax.qrag.retriever import (
     QRagRetriever,
     drawn_encoder,
@@ -93,6 +96,30 @@ def make_dev_score(
         with jax.set_mesh(mesh):
             returns = np.concatenate([np.asarray(play(params, pools, sample)) for sample in samples])
         return float(returns[: len(task)].mean())
+
+    return score
+
+
+def make_pool_score(towers: "Towers", task: Task, batch_size: int, mesh: Mesh) -> DevScore:
+    """`make_dev_score` of queries to the pool that is trained on, by its tables."""
+    retriever, packer = towers.retriever, Packer(rows_multiple(mesh))
+    contexts = task.contexts(np.arange(len(task)), np.random.default_rng(0))
+    size = min(batch_size, len(task))
+    parts = [np.minimum(np.arange(first, first + size), len(task) - 1) for first in range(0, len(task), size)]
+    for _ in range(2):  # until the shape holds every batch
+        samples = [packer(jax.tree.map(lambda x, part=part: x[part], contexts)) for part in parts]
+
+    @partial(jax.jit, out_shardings=replicated(mesh))
+    def returns(params: PyTree, pools: PyTree, sample: Sample) -> jax.Array:
+        batch = materialise(*pools, sample)
+        assert isinstance(batch, PoolBatch)
+        policy = make_greedy(-1 if retriever.env.stop else None)
+        return play(retriever.network, params, batch, jax.random.key(0), policy, retriever.env)[0].rewards.sum(1)
+
+    def score(params: PyTree) -> float:
+        with jax.set_mesh(mesh):
+            found = [np.asarray(returns(params, (towers.chunks, towers.questions), sample)) for sample in samples]
+        return float(np.concatenate(found)[: len(task)].mean())
 
     return score
 
@@ -181,7 +208,11 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
         if member.start is not None:
             check_same_encoder(member.start, towers.files)
     bests: list[KeepBest | None] = [None] * len(members)
-    if dev is not None:
+    if dev is not None and dev.pool is not None:
+        dev = replace(dev, pool=replace(dev.pool, vectors=np.asarray(towers.chunks.rows.vectors)))
+        score = make_pool_score(towers, dev, config.data.batch_size, mesh)
+        bests = [KeepBest(score) for _ in members]
+    elif dev is not None:
         part_size = config.data.batch_size // config.learner.accumulate  # environments that are played at a time
         score = make_dev_score(towers.retriever, dev, part_size, config.data_seed, mesh)
         bests = [KeepBest(score) for _ in members]
@@ -209,17 +240,24 @@ def _make_towers(first: Member, task: Task, mesh: Mesh, report: Report) -> Tower
     key, _ = _keys(config)
     own = None if first.start is None else drawn_encoder(config.model, first.start.folder)
     embedded = lambda done, of: report("embed", done, of, {})  # noqa: E731
-    retriever, rows, num_cut = new_retriever(config.model, config.env, task.texts, key, embedded, task.questions, own)
+    known = None if task.pool is None else task.pool.vectors
+    retriever, rows, num_cut = new_retriever(
+        config.model, config.env, task.texts, key, embedded, task.questions, own, known
+    )
     questions, num_questions_cut = retriever.rows(task.questions, "question")
     files, init = retriever_files(retriever), {}
     if config.init:
         retriever, init = _start_warm(first, retriever, files)
     facts = {
-        "num_texts": len(jax.tree.leaves(rows)[0]),
+        "num_texts": len(task.texts),
         "num_texts_cut": num_cut,
         "num_questions_cut": num_questions_cut,
         "num_left_out": task.num_left_out,
     }
+    if task.pool is not None and config.env.pool is not None:
+        check_encoder(retriever, task.pool)
+        reader = PoolReader(task.pool, config.env.pool.links, config.env.pool.words)
+        rows, questions = reader.table(rows.vectors), reader.questions(task.questions, questions.vectors)
     chunk_pool, question_pool = place((rows, questions), replicated(mesh))
     return Towers(retriever, chunk_pool, question_pool, files, facts, init)
 

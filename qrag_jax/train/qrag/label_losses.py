@@ -29,6 +29,7 @@ from qrag_jax.qrag.env import (
     untaken,
 )
 from qrag_jax.qrag.heads import ranking_factor
+from qrag_jax.qrag.pool import Looked, PoolBatch
 from qrag_jax.qrag.tasks import Task
 from qrag_jax.train.qrag.returns import chosen_pair_loss
 from qrag_jax.types import UsageError
@@ -107,12 +108,21 @@ def ranking_loss(
     """
     scale = ranking_factor(params["ranking"])
     negatives = None if batch.negatives is None else network.actions(params, batch.negatives)
-    losses, hits, counts = [], [], []
-    for t, (taken, allowed, states, q) in enumerate(visited):
-        right = right_actions(batch.gold, batch.valid, taken, config)
+    steps = []
+    for taken, allowed, states, q in visited:
         logits, rest = scale * q.sum(axis=1), None
         if negatives is not None:
             rest = rest_of_documents(scale * q_of_negatives(network, negatives, batch, taken, states, config), batch)
+        steps.append((logits, allowed, right_actions(batch.gold, batch.valid, taken, config), rest))
+    return _mean_entropy(steps, played, scale)
+
+
+def _mean_entropy(
+    steps: Sequence[tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]], played: Rollout, scale: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """`ranking_loss` of (logits, allowed, right, rest) of each step."""
+    losses, hits, counts = [], [], []
+    for t, (logits, allowed, right, rest) in enumerate(steps):
         losses.append(cross_entropy(logits, allowed, right, rest))
         best = jnp.argmax(jnp.where(allowed, logits, -jnp.inf), axis=1)
         counts.append(jnp.where(right.any(axis=1), played.alive[:, t], 0.0))
@@ -122,7 +132,33 @@ def ranking_loss(
     return loss, {"ranked": ranked, "ranking_scale": scale}
 
 
-def stop_loss(batch: Batch, played: Rollout, visited: Sequence[Visited], config: EnvConfig) -> jax.Array:
+def pool_ranking_loss(
+    params: PyTree, batch: PoolBatch, played: Rollout, looked: Sequence[Looked], config: EnvConfig
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """`ranking_loss` over the candidates of each step of an episode over a pool, the gold chunks among them.
+
+    Chunks that are drawn stand for the rest of the pool (`PoolBatch.drawn`): the weight of each in the sum is the
+    number of chunks left out divided by the number drawn, so the estimate is unbiased.
+
+    Args:
+        looked: the candidates of each step (`pool.play` with gold).
+    """
+    scale = ranking_factor(params["ranking"])
+    steps = []
+    for t, seen in enumerate(looked):
+        num, taken = seen.ids.shape[1], played.actions[:, :t]
+        weights = jnp.pad(seen.log_weights, ((0, 0), (0, int(config.stop))))
+        right = jnp.take_along_axis(batch.gold, jnp.maximum(seen.ids, 0), axis=1) & seen.allowed[:, :num]
+        if config.stop:
+            found = jnp.take_along_axis(batch.gold, taken, axis=1).sum(axis=1) == batch.gold.sum(axis=1)
+            right = jnp.concatenate([right, found[:, None]], axis=1)
+        steps.append((scale * seen.q.sum(axis=1) + weights, seen.allowed, right, None))
+    return _mean_entropy(steps, played, scale)
+
+
+def stop_loss(
+    batch: Batch | PoolBatch, played: Rollout, visited: Sequence[Visited], config: EnvConfig
+) -> jax.Array:
     """Squared error of Q of STOP against its reward, in every visited state in which STOP was allowed.
 
         loss = mean over (env, t) alive of  (Q(s_t, STOP) - r(s_t, STOP))^2,   0 at the first step

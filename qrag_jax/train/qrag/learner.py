@@ -5,8 +5,9 @@ is a value of `LearnerConfig`.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -15,10 +16,11 @@ import optax
 from flax import struct
 
 from qrag_jax.models.towers.q_network import Network, PyTree
-from qrag_jax.qrag.env import Batch, EnvConfig, Rollout, replay_q_values, rollout, visited_states
+from qrag_jax.qrag.env import Batch, EnvConfig, Rollout, Visited, replay_q_values, rollout, visited_states
 from qrag_jax.qrag.policy import make_boltzmann
+from qrag_jax.qrag.pool import Looked, PoolBatch, play
 from qrag_jax.train.optimise import GroupConfig, ScheduleConfig, group_optimiser, make_schedule, stop_frozen
-from qrag_jax.train.qrag.label_losses import ranking_loss, stop_loss, trajectory_loss
+from qrag_jax.train.qrag.label_losses import pool_ranking_loss, ranking_loss, stop_loss, trajectory_loss
 from qrag_jax.train.qrag.returns import ValueKind, chosen_pair_loss, lambda_returns, state_value
 from qrag_jax.train.trainer import add_losses
 from qrag_jax.types import UsageError, check_fields
@@ -148,7 +150,7 @@ def q_loss(
     network: Network,
     params: PyTree,
     target_params: PyTree,
-    batch: Batch,
+    batch: Batch | PoolBatch,
     key: jax.Array,
     temperature: jax.Array,
     epsilon: jax.Array,
@@ -171,7 +173,7 @@ def q_loss(
     Returns:
         The loss and a dict of scalars: return, completion rate, mean Q, mean target.
     """
-    loss, metrics, _ = _play_for_q(network, params, target_params, batch, key, temperature, epsilon, env, config)
+    loss, metrics, *_ = _play_for_q(network, params, target_params, batch, key, temperature, epsilon, env, config)
     return loss, metrics
 
 
@@ -179,14 +181,14 @@ def _play_for_q(
     network: Network,
     params: PyTree,
     target_params: PyTree,
-    batch: Batch,
+    batch: Batch | PoolBatch,
     key: jax.Array,
     temperature: jax.Array,
     epsilon: jax.Array,
     env: EnvConfig,
     config: LearnerConfig,
-) -> tuple[jax.Array, dict[str, jax.Array], Rollout]:
-    """`q_loss`, and the rollout that it is of."""
+) -> tuple[jax.Array, dict[str, jax.Array], Rollout, Sequence[Looked]]:
+    """`q_loss`, the rollout that it is of, and the candidates of each step over a pool."""
     policy = make_boltzmann(temperature, epsilon, config.top_k_actions)
     critic = jax.lax.stop_gradient(target_params if config.target_network else params)
 
@@ -196,9 +198,13 @@ def _play_for_q(
 
         return jax.vmap(one)(q, allowed)
 
-    acting = jax.lax.stop_gradient(params) if config.reencode else params
-    played = rollout(network, acting, batch, key, policy, env, critic, value)
-    q_tm1 = replay_q_values(network, params, batch, played, env) if config.reencode else played.q_values
+    if isinstance(batch, PoolBatch):
+        played, looked = play(network, params, batch, key, policy, env, critic, value, with_gold=True)
+        q_tm1 = played.q_values
+    else:
+        acting, looked = jax.lax.stop_gradient(params) if config.reencode else params, ()
+        played = rollout(network, acting, batch, key, policy, env, critic, value)
+        q_tm1 = replay_q_values(network, params, batch, played, env) if config.reencode else played.q_values
     g_tm1 = rollout_targets(played, temperature, config)
     # Steps after the end of an episode have no return: they are left out of every mean.
     over_steps = lambda x: (x * played.alive).sum() / played.alive.sum()  # noqa: E731
@@ -214,10 +220,10 @@ def _play_for_q(
         metrics["steps"] = played.alive.sum(1).mean()
     if env.stop:
         metrics["taken"] = jnp.where(played.stops, 0.0, played.alive).sum(1).mean()
-    return loss, metrics, played
+    return loss, metrics, played, looked
 
 
-def complete(batch: Batch, played: Rollout) -> jax.Array:
+def complete(batch: Batch | PoolBatch, played: Rollout) -> jax.Array:
     """True if an episode took all gold chunks before its end, bool [batch]."""
     counted = (played.alive > 0) & ~played.stops
     return (jnp.take_along_axis(batch.gold, played.actions, axis=1) & counted).sum(1) == batch.gold.sum(1)
@@ -235,12 +241,20 @@ def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objectiv
     def objective(
         params: PyTree, target: PyTree, batch: Batch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
     ) -> tuple[Terms, dict[str, jax.Array]]:
-        loss, metrics, played = _play_for_q(network, params, target, batch, key, temperature, epsilon, env, config)
+        loss, metrics, played, looked = _play_for_q(
+            network, params, target, batch, key, temperature, epsilon, env, config
+        )
         terms = {"soft_q": (loss, weights["soft_q"])}
         # Encoded once for all losses that look at them; without one nothing is.
-        visited = list(visited_states(network, params, batch, played, env)) if weights.keys() & _BESIDE else []
+        if isinstance(batch, PoolBatch):
+            taken = [jnp.sort(played.actions[:, :t], axis=1) for t in range(env.num_steps)]
+            visited = [Visited(*one, seen.allowed, seen.states, seen.q) for *one, seen in zip(taken, looked, strict=True)]
+            rank = partial(pool_ranking_loss, params, batch, played, looked, env)
+        else:
+            visited = list(visited_states(network, params, batch, played, env)) if weights.keys() & _BESIDE else []
+            rank = partial(ranking_loss, network, params, batch, played, visited, env)
         if "ranking" in weights:
-            loss, found = ranking_loss(network, params, batch, played, visited, env)
+            loss, found = rank()
             terms["ranking"], metrics = (loss, weights["ranking"]), metrics | found
         if "stop" in weights:
             terms["stop"] = stop_loss(batch, played, visited, env), weights["stop"]

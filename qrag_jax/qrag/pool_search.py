@@ -1,0 +1,96 @@
+"""Search of a pool by a run: its tables are made once, then any number of questions search it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qrag_jax.models.towers.q_network import Network, PyTree, VectorRows
+from qrag_jax.qrag.env import EnvConfig, Rollout
+from qrag_jax.qrag.policy import make_greedy
+from qrag_jax.qrag.pool import PoolBatch, play
+from qrag_jax.qrag.pool_tables import AskedRows, PoolReader, PoolTable, PoolTexts
+from qrag_jax.qrag.retriever import Progress, QRagRetriever
+from qrag_jax.types import InputError, UsageError
+
+_PER_CALL = 16  # questions of a compiled call
+
+
+@dataclass(frozen=True)
+class PoolBank:
+    """A pool and the run that searches it; made by `make_pool_bank`.
+
+    Attributes:
+        retriever: of the run.
+        reader: makes the tables of questions.
+        table: of the pool, on the device.
+        num_texts_cut: chunks that are longer than the window.
+    """
+
+    retriever: QRagRetriever
+    reader: PoolReader
+    table: PoolTable
+    num_texts_cut: int = 0
+
+    def play(self, questions: Sequence[str], num_steps: int, num_best: int = 0) -> Rollout:
+        """Greedy episodes of the questions, as NumPy arrays; actions are chunk numbers."""
+        if num_steps > self.table.num_chunks:
+            raise InputError(f"{self.table.num_chunks} chunks in the pool cannot give {num_steps} picks: lower num_steps")
+        rows, _ = self.retriever.rows(questions, "question")
+        assert isinstance(rows, VectorRows)
+        asked = self.reader.questions(questions, np.asarray(rows.vectors))
+        env = replace(self.retriever.env, num_steps=num_steps)
+        size, parts = min(len(questions), _PER_CALL), []
+        for first in range(0, len(questions), size):
+            some = asked.take(np.minimum(np.arange(first, first + size), len(questions) - 1))
+            parts.append(_search(self.retriever.network, env, num_best, self.retriever.params, self.table, some))
+        return jax.tree.map(lambda *x: np.concatenate([np.asarray(one) for one in x])[: len(questions)], *parts)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _search(
+    network: Network, env: EnvConfig, num_best: int, params: PyTree, table: PoolTable, asked: AskedRows
+) -> Rollout:
+    size = asked.found.shape[0]
+    batch = PoolBatch(table, asked, jnp.zeros((size, table.num_chunks), bool), jnp.arange(size))
+    policy = make_greedy(None if not env.stop else -1)
+    return play(network, params, batch, jax.random.key(0), policy, env, num_best=num_best)[0]
+
+
+def make_pool_bank(retriever: QRagRetriever, pool: PoolTexts, progress: Progress | None = None) -> PoolBank:
+    """Embeds a pool where it has no vectors, and makes its tables.
+
+    Raises:
+        UsageError: the run picks from contexts.
+        InputError: an empty pool, or vectors of another encoder.
+    """
+    check_pools(retriever)
+    reader = PoolReader(pool, retriever.env.pool.links, retriever.env.pool.words)
+    vectors, num_cut = pool.vectors, 0
+    if vectors is None:
+        rows, num_cut = retriever.rows(pool.texts, "chunk", progress)
+        vectors = np.asarray(rows.vectors)
+    else:
+        check_encoder(retriever, pool)
+    return PoolBank(retriever, reader, jax.device_put(reader.table(vectors)), num_cut)
+
+
+def check_pools(retriever: QRagRetriever) -> None:
+    """Refuses a run that picks from contexts."""
+    if retriever.env.pool is None:
+        raise UsageError(
+            "this run was trained to pick from one context: train one with configs/qrag/corpus_latent.yaml (env.pool) "
+            "to search many documents"
+        )
+
+
+def check_encoder(retriever: QRagRetriever, pool: PoolTexts) -> None:
+    """Refuses vectors of another encoder than that of the run."""
+    if pool.fingerprint and pool.fingerprint != retriever.chunk_encoder.fingerprint:
+        raise InputError(
+            "the index was embedded with another encoder than the run reads: build it with the encoder, window and "
+            "normalisation of the run (model.encoder), or train the run on this index"
+        )
