@@ -22,7 +22,7 @@ from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.documents.read import find_files
 from qrag_jax.index.folder import is_index
 from qrag_jax.index.load import ChooseNames, load_with_notes
-from qrag_jax.index.methods import DEFAULT_CHUNKING, Method, Show, Stop, multi_step_method, single_step_method
+from qrag_jax.index.methods import DEFAULT_CHUNKING, Method, Show, Stop, multi_step_method, pool_method, single_step_method
 from qrag_jax.index.parent_texts import text_parents
 from qrag_jax.index.prepare import Maker
 from qrag_jax.index.remove import outside
@@ -261,7 +261,8 @@ def _run_method(run: "str | QRagRetriever", num_steps: int | None, show: Show | 
             "env.reward=at_end (a learned stop)",
         )
     ends = Stop(threshold and threshold[0], stop and loaded.env.stop)
-    return multi_step_method(loaded, num_steps, show, name, ends)
+    make = multi_step_method if loaded.env.pool is None else pool_method
+    return make(loaded, num_steps, show, name, ends)
 
 
 def make_maker(settings: IndexSettings) -> partial[Maker]:

@@ -224,6 +224,47 @@ def multi_step_method(
     )
 
 
+def pool_method(
+    retriever: "QRagRetriever", num_steps: int | None = None, show: Show | None = None, encoder: str = "run",
+    stop: Stop = Stop(),
+) -> Method:
+    """A method of a run that was trained to search many documents; arguments as of `multi_step_method`.
+
+    It picks passages, as `single_step_method` cuts them. The first question about a corpus makes its tables.
+    """  # fmt: skip
+    from qrag_jax.index.pools import pool_of
+    from qrag_jax.qrag.multi_step_search import NUM_RUNNERS_UP, check_questions, num_tokens_asked, trajectory_of
+    from qrag_jax.qrag.pool_search import make_pool_bank
+
+    embed = retriever.chunk_encoder if show is None else show(retriever.chunk_encoder)
+    assert retriever.encoder is not None  # chunk_encoder has checked it
+    count = retriever.encoder.tokenizer.count
+    bank_of = lru_cache(maxsize=1)(lambda corpus: make_pool_bank(retriever, pool_of(corpus)))
+    asked = [0]
+
+    def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Picks:
+        check_top_k(top_k)
+        most = min(top_k or num_steps or retriever.env.num_steps, len(corpus.leaves))
+        found = trajectory_of(
+            bank_of(corpus).play([question], most, 1 + NUM_RUNNERS_UP), "", stop.threshold, stop.learned
+        )
+        picks = _picks(corpus, found.steps)
+        asked[0] += num_tokens_asked(retriever, question, ())
+        prevented = None if found.prevented is None else _picks(corpus, [found.prevented])
+        return replace(picks, stop_reason=found.stop_reason, prevented=prevented)
+
+    return Method(
+        chunk=make_chunker(DEFAULT_CHUNKING, count),
+        retrieve=retrieve,
+        count=count,
+        spent=lambda: (retriever.chunk_encoder.counts.num_tokens + asked[0], retriever.chunk_encoder.counts.num_texts_cut),
+        check=lambda question: check_questions(retriever, [question]),
+        embed=embed,
+        chunking=DEFAULT_CHUNKING,
+        encoder=encoder,
+    )
+
+
 def _picks(corpus: Corpus, steps: Sequence[Step]) -> Picks:
     q_values = np.array([step.q_value for step in steps], np.float64)
     return Picks(corpus.leaves[[step.chunk for step in steps]], q_values, tuple(steps))

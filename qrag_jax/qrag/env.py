@@ -295,17 +295,23 @@ def q_of_states(
     params: PyTree,
     states: Float[Array, "batch dim"],
     rows: Float[Array, "batch chunks dim"],
-    batch: Batch,
+    batch: Batch | None,
     taken: Int[Array, "batch taken"],
     rotation: tuple[Array, Array] | None,
     config: EnvConfig,
     linked: Float[Array, "batch chunks inputs"] | None = None,
 ) -> Float[Array, "batch heads actions"]:
-    """`q_values` of encoded states; `linked` are their `state_links`, if already computed."""
+    """`q_values` of encoded states; `linked` are their `state_links`, if already computed.
+
+    Without links or with `linked`, `batch` is not read.
+    """
     scores = lambda s, a, table: rotary_scores(s, a, table, config.num_q_heads)  # noqa: E731
     q = jax.vmap(scores)(states, rows, rotation)
     if config.links:
-        q = q + link_q_values(params["links"], state_links(batch, taken, config) if linked is None else linked)
+        if linked is None:
+            assert batch is not None
+            linked = state_links(batch, taken, config)
+        q = q + link_q_values(params["links"], linked)
     if not config.stop:
         return q
     stop = stop_q_values(params["stop"], states, config.num_q_heads)

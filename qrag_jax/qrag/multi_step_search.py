@@ -19,7 +19,7 @@ from qrag_jax.search.corpus import Corpus, check_fingerprint
 from qrag_jax.types import InputError, Step, Trajectory, UsageError
 
 _FEWEST_SLOTS = 8
-_NUM_RUNNERS_UP = 5
+NUM_RUNNERS_UP = 5
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,15 @@ def search_bank(
     slots = np.arange(bank.num_slots, dtype=np.int32)[None]
     everything = np.where(slots < bank.num_chunks, slots, -1)
     contexts = Contexts(np.zeros(1, np.int32), everything, np.zeros(everything.shape, bool))
-    picks = _steps(bank.play(questions, bank.linker(asked)(contexts), steps, 1 + _NUM_RUNNERS_UP))
+    played = bank.play(questions, bank.linker(asked)(contexts), steps, 1 + NUM_RUNNERS_UP)
+    return trajectory_of(played, query_id, threshold, learned_stop)
+
+
+def trajectory_of(
+    played: Rollout, query_id: str = "", threshold: float | None = None, learned_stop: bool = False
+) -> Trajectory:
+    """The first question's picks of a rollout with its best chunks; arguments as of `search_bank`."""
+    picks = _steps(played)
     for t, pick in enumerate(picks[1:], start=1):
         if learned_stop and pick.stop_q_value is not None and pick.stop_q_value > pick.q_value:
             return Trajectory(query_id, picks[:t], "learned_stop", pick)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt
 
 from qrag_jax.models.towers.positions import relative_positions
 from qrag_jax.models.towers.q_network import AnyArray, Network, PyTree
@@ -90,7 +90,7 @@ def candidates(
     return ids, (ids >= 0) & ~again & jnp.take_along_axis(free, jnp.maximum(ids, 0), axis=1)
 
 
-def _codes(words: Int[Array, " words"], flags: Int[Array, " words"], size: int) -> Int[Array, " vocabulary"]:
+def _codes(words: Int[Array, " words"], flags: UInt[Array, " words"], size: int) -> UInt[Array, " vocabulary"]:
     """For each word of the vocabulary its flags in one text, 0 where the text lacks it."""
     code = jnp.where(words >= 0, flags | jnp.uint8(_TEXT), jnp.uint8(0))
     return jnp.zeros(size, jnp.uint8).at[jnp.maximum(words, 0)].max(code)

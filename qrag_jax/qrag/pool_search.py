@@ -35,6 +35,11 @@ class PoolBank:
     table: PoolTable
     num_texts_cut: int = 0
 
+    @property
+    def texts(self) -> Sequence[str]:
+        """The texts of the chunks."""
+        return self.reader.pool.texts
+
     def play(self, questions: Sequence[str], num_steps: int, num_best: int = 0) -> Rollout:
         """Greedy episodes of the questions, as NumPy arrays; actions are chunk numbers."""
         if num_steps > self.table.num_chunks:
@@ -45,7 +50,8 @@ class PoolBank:
         env = replace(self.retriever.env, num_steps=num_steps)
         size, parts = min(len(questions), _PER_CALL), []
         for first in range(0, len(questions), size):
-            some = asked.take(np.minimum(np.arange(first, first + size), len(questions) - 1))
+            rows = np.minimum(np.arange(first, first + size), len(questions) - 1)
+            some = jax.tree.map(lambda x, rows=rows: x[rows], asked)
             parts.append(_search(self.retriever.network, env, num_best, self.retriever.params, self.table, some))
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(one) for one in x])[: len(questions)], *parts)
 

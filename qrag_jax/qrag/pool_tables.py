@@ -19,7 +19,7 @@ from qrag_jax.types import InputError
 
 IN_NAME, IN_TITLE = 1, 2  # flags of a word of a chunk
 _MOST_WORDS = 192  # distinct words of a chunk that count
-_MULTIPLE = 16  # widths of tables are rounded up to it, so that pools share compiled shapes
+_MULTIPLE = 16  # of the number of words of a row, so that pools share compiled shapes
 _RARE = 12  # a word of a name that is in more chunks joins none of them
 
 
@@ -130,7 +130,7 @@ class PoolReader:
         """
         if not len(pool.texts):
             raise InputError("the pool has no chunk to search in: give at least one document with text")
-        self._pool, self._num_links = pool, num_links
+        self.pool, self._num_links = pool, num_links
         self._num_words = min(num_words, len(pool.texts))
         tokens = [set(plain_tokens(text)) for text in pool.texts]
         self._found = Counter(word for own in tokens for word in own)
@@ -153,7 +153,7 @@ class PoolReader:
         Args:
             vectors: float32 [n, dim], of the chunks.
         """
-        pool = self._pool
+        pool = self.pool
         texts = self._texts(pool.texts, pool.titles)
         names = {title: number for number, title in enumerate(dict.fromkeys(filter(None, pool.titles)))}
         _, first, number, length = np.unique(
@@ -196,7 +196,7 @@ class PoolReader:
             own = np.array(flags[-1], np.int64).reshape(-1)
             mass.append([weights.sum(), weights[own & IN_NAME > 0].sum(), weights[own & IN_TITLE > 0].sum()])
             rows.append([self._numbers.get(word, -1) for word in words])
-        width = min(_MOST_WORDS, max(map(len, rows), default=1))
+        width = min(_MOST_WORDS, -(-max(map(len, rows), default=1) // _MULTIPLE) * _MULTIPLE)
         named = [self._named(text, own) for text, own in zip(texts, titles, strict=True)]
         return Texts(
             _padded(rows, width), _padded(flags, width, 0).astype(np.uint8),
@@ -211,7 +211,7 @@ class PoolReader:
         return [chunk for name in rarest for chunk in self._owners[name]]
 
     def _inverse(self, named: np.ndarray) -> list[list[int]]:
-        found: list[list[int]] = [[] for _ in self._pool.texts]
+        found: list[list[int]] = [[] for _ in self.pool.texts]
         for chunk, others in enumerate(named.tolist()):
             for other in others:
                 if other >= 0:
@@ -223,7 +223,7 @@ class PoolReader:
         at: defaultdict[str, list[int]] = defaultdict(list)
         rare = [
             [word for word in dict.fromkeys(names_in(text)) if 1 < self._found[word] <= _RARE]
-            for text in self._pool.texts
+            for text in self.pool.texts
         ]
         for chunk, words in enumerate(rare):
             for word in words:
@@ -240,12 +240,12 @@ class PoolReader:
 
 
 def _lists(rows: Sequence[Sequence[int]], most: int) -> np.ndarray:
-    return _padded([row[:most] for row in rows], most)
+    return _padded(rows, most)
 
 
 def _padded(rows: Iterable[Sequence[int]], width: int, fill: int = -1) -> np.ndarray:
-    """The rows as int32 [n, width], rounded up to `_MULTIPLE`; what is longer is cut."""
-    rows, width = list(rows), -(-width // _MULTIPLE) * _MULTIPLE
+    """The rows as int32 [n, width]; what is longer is cut."""
+    rows = list(rows)
     padded = np.full((len(rows), width), fill, np.int32)
     for out, row in zip(padded, rows, strict=True):
         out[: min(len(row), width)] = row[:width]
