@@ -20,6 +20,7 @@ from qrag_jax.models.encoder.sources import load_tokenizer
 from qrag_jax.names import CHUNKERS, RetrieverName
 from qrag_jax.search.corpus import ChunkDocument, Corpus, build_corpus
 from qrag_jax.search.hybrid import Ranked, Retrieve, check_top_k, make_single_step
+from qrag_jax.search.pool_texts import pool_of
 from qrag_jax.types import AS_MADE, Arg, CountTokens, Document, Embed, Encoder, EncoderOptions, InputError, Step
 
 if TYPE_CHECKING:
@@ -225,14 +226,16 @@ def multi_step_method(
 
 
 def pool_method(
-    retriever: "QRagRetriever", num_steps: int | None = None, show: Show | None = None, encoder: str = "run",
+    retriever: "QRagRetriever",
+    num_steps: int | None = None,
+    show: Show | None = None,
+    encoder: str = "run",
     stop: Stop = Stop(),
 ) -> Method:
     """A method of a run that was trained to search many documents; arguments as of `multi_step_method`.
 
     It picks passages, as `single_step_method` cuts them. The first question about a corpus makes its tables.
     """  # fmt: skip
-    from qrag_jax.index.pools import pool_of
     from qrag_jax.qrag.multi_step_search import NUM_RUNNERS_UP, check_questions, num_tokens_asked, trajectory_of
     from qrag_jax.qrag.pool_search import make_pool_bank
 
@@ -257,7 +260,10 @@ def pool_method(
         chunk=make_chunker(DEFAULT_CHUNKING, count),
         retrieve=retrieve,
         count=count,
-        spent=lambda: (retriever.chunk_encoder.counts.num_tokens + asked[0], retriever.chunk_encoder.counts.num_texts_cut),
+        spent=lambda: (
+            retriever.chunk_encoder.counts.num_tokens + asked[0],
+            retriever.chunk_encoder.counts.num_texts_cut,
+        ),
         check=lambda question: check_questions(retriever, [question]),
         embed=embed,
         chunking=DEFAULT_CHUNKING,

@@ -126,7 +126,9 @@ def pool_links(
         here = _codes(source.words, source.flags | jnp.where(is_new, _NEW, 0).astype(jnp.uint8), len(pool.idf))[at]
         has = jnp.stack([here > 0, here & IN_NAME > 0, here & IN_TITLE > 0, (here & _NEW > 0) & of_name])
         new_mass = (pool.idf[place] * is_new).sum()
-        of_source = _share(jnp.einsum("kcw,cw->kc", has.astype(weight.dtype), weight).T, jnp.append(source.mass, new_mass))
+        of_source = _share(
+            jnp.einsum("kcw,cw->kc", has.astype(weight.dtype), weight).T, jnp.append(source.mass, new_mass)
+        )
         of_chunk = _share((weight * (has[0] & of_title)).sum(1), own.mass[:, 2])
         named = (source.named[None] == ids[:, None]).any(1)
         names_it = (own.named == id_).any(1) & (id_ >= 0)
@@ -305,7 +307,9 @@ def play(
     actions_, positions, chosen, stop_q, log_probs, rewards, stops, continues = columns
     alive = jnp.cumprod(jnp.concatenate([jnp.ones((size, 1)), continues[:, :-1]], axis=1), axis=1)
     next_values = jax.lax.stop_gradient(jnp.stack(values, axis=1))
-    played = Rollout(actions_, positions, chosen, stop_q, log_probs, rewards * alive, stops, alive, continues, next_values)
+    played = Rollout(
+        actions_, positions, chosen, stop_q, log_probs, rewards * alive, stops, alive, continues, next_values
+    )
     if best:
         best_q, best_ids = (jnp.stack(column, axis=1) for column in zip(*best, strict=True))
         played = played.replace(best=best_ids, best_q_values=best_q)

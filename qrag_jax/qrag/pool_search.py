@@ -12,8 +12,9 @@ from qrag_jax.models.towers.q_network import Network, PyTree, VectorRows
 from qrag_jax.qrag.env import EnvConfig, Rollout
 from qrag_jax.qrag.policy import make_greedy
 from qrag_jax.qrag.pool import PoolBatch, play
-from qrag_jax.qrag.pool_tables import AskedRows, PoolReader, PoolTable, PoolTexts
+from qrag_jax.qrag.pool_tables import AskedRows, PoolReader, PoolTable
 from qrag_jax.qrag.retriever import Progress, QRagRetriever
+from qrag_jax.search.pool_texts import PoolTexts
 from qrag_jax.types import InputError, UsageError
 
 _PER_CALL = 16  # questions of a compiled call
@@ -43,7 +44,9 @@ class PoolBank:
     def play(self, questions: Sequence[str], num_steps: int, num_best: int = 0) -> Rollout:
         """Greedy episodes of the questions, as NumPy arrays; actions are chunk numbers."""
         if num_steps > self.table.num_chunks:
-            raise InputError(f"{self.table.num_chunks} chunks in the pool cannot give {num_steps} picks: lower num_steps")
+            raise InputError(
+                f"{self.table.num_chunks} chunks in the pool cannot give {num_steps} picks: lower num_steps"
+            )
         rows, _ = self.retriever.rows(questions, "question")
         assert isinstance(rows, VectorRows)
         asked = self.reader.questions(questions, np.asarray(rows.vectors))

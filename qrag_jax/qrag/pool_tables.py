@@ -5,7 +5,6 @@ They hold what `text_links` compares, for chunks of which a step looks at a few:
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from flax import struct
@@ -15,6 +14,7 @@ from qrag_jax.chunking.text.words import plain_tokens
 from qrag_jax.models.towers.q_network import AnyArray, VectorRows
 from qrag_jax.qrag.text_links import idf_of, names_in
 from qrag_jax.search.bm25 import Bm25Index
+from qrag_jax.search.pool_texts import PoolTexts
 from qrag_jax.types import InputError
 
 IN_NAME, IN_TITLE = 1, 2  # flags of a word of a chunk
@@ -99,25 +99,6 @@ class AskedRows:
         return AskedRows(self.rows.take(rows), self.texts.take(rows), self.found[rows], self.scores[rows])
 
 
-@dataclass(frozen=True)
-class PoolTexts:
-    """The texts of a pool before they are tables.
-
-    Attributes:
-        texts: of the chunks, in the order of their documents.
-        titles: of the chunks; empty where there is none.
-        documents: int [n], the number of the document of each chunk, ascending.
-        vectors: float32 [n, dim] of the chunks, if they are known.
-        fingerprint: of the encoder that made the vectors; empty if it has none.
-    """
-
-    texts: Sequence[str]
-    titles: Sequence[str]
-    documents: np.ndarray
-    vectors: np.ndarray | None = None
-    fingerprint: str = ""
-
-
 class PoolReader:
     """Turns a pool and questions to it into tables."""
 
@@ -156,9 +137,7 @@ class PoolReader:
         pool = self.pool
         texts = self._texts(pool.texts, pool.titles)
         names = {title: number for number, title in enumerate(dict.fromkeys(filter(None, pool.titles)))}
-        _, first, number, length = np.unique(
-            pool.documents, return_index=True, return_inverse=True, return_counts=True
-        )
+        _, first, number, length = np.unique(pool.documents, return_index=True, return_inverse=True, return_counts=True)
         return PoolTable(
             rows=VectorRows(np.asarray(vectors, np.float32)),
             texts=texts,
@@ -250,4 +229,3 @@ def _padded(rows: Iterable[Sequence[int]], width: int, fill: int = -1) -> np.nda
     for out, row in zip(padded, rows, strict=True):
         out[: min(len(row), width)] = row[:width]
     return padded
-

@@ -17,7 +17,7 @@ from qrag_jax.data.stories.babilong import compose, draw_noise_pool, fits, text_
 from qrag_jax.data.stories.haystack import Haystack
 from qrag_jax.data.stories.stories import Stories
 from qrag_jax.qrag.batching import Contexts
-from qrag_jax.qrag.pool_tables import PoolTexts
+from qrag_jax.search.pool_texts import PoolTexts
 from qrag_jax.types import Example, InputError, InputWarning, UsageError
 
 PADDING = -1

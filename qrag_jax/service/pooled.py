@@ -10,10 +10,11 @@ from qrag_jax.errors import Arg
 from qrag_jax.eval.notes.note_sets import read_passages
 from qrag_jax.eval.retrieval.protocols import kept_by_threshold
 from qrag_jax.eval.retrieval.score import open_run
-from qrag_jax.index.pools import index_pool, multihop_pool
+from qrag_jax.index.load import load_index
 from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.qrag.multi_step_search import check_questions
 from qrag_jax.qrag.pool_search import PoolBank, check_pools, make_pool_bank
+from qrag_jax.qrag.pool_sets import corpus_pool, multihop_pool
 from qrag_jax.qrag.tasks import Task, subset
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.dense import search_vectors
@@ -59,7 +60,9 @@ class PooledRequest:
             reason = (Arg("corpus"), " needs questions to its documents (", Arg("jsonl"), "), and they need it")
             raise UsageError(reason, field="corpus")
         if self.distractors is not None and self.corpus is not None:
-            raise UsageError((Arg("distractors"), " are added to pooled questions, not to an index"), field="distractors")
+            raise UsageError(
+                (Arg("distractors"), " are added to pooled questions, not to an index"), field="distractors"
+            )
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,9 @@ def evaluate_pool(request: PooledRequest, watch: Watch = NOBODY) -> Pooled:
     rows, questions = [], []
     for method in request.methods or POOL_METHODS:
         picks, scores, kept = _pick(method, bank, asked, most, trained.threshold and trained.threshold.value)
-        found = np.array([[np.isin(own, row[:k]).mean() for k in request.ks] for own, row in zip(gold, picks, strict=True)])
+        found = np.array(
+            [[np.isin(own, row[:k]).mean() for k in request.ks] for own, row in zip(gold, picks, strict=True)]
+        )
         for column, k in enumerate(request.ks):
             share = mean_interval((found[:, column] == 1).astype(float), seed=request.seed)
             rows.append(
@@ -116,7 +121,7 @@ def evaluate_pool(request: PooledRequest, watch: Watch = NOBODY) -> Pooled:
 
 def _task(request: PooledRequest) -> Task:
     if request.corpus is not None:
-        return index_pool(request.corpus, [request.path])
+        return corpus_pool(load_index(request.corpus), request.corpus, [request.path])
     more = [] if request.distractors is None else read_passages(request.distractors)
     return multihop_pool([(request.kind, request.path)], more)
 

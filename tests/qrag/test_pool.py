@@ -15,9 +15,10 @@ from qrag_jax.qrag.env import Batch, EnvConfig, PoolConfig, rollout
 from qrag_jax.qrag.heads import coverage_inputs, link_inputs
 from qrag_jax.qrag.policy import make_boltzmann, make_greedy
 from qrag_jax.qrag.pool import PoolBatch, free_chunks, play, pool_links, pool_positions
-from qrag_jax.qrag.pool_tables import PoolReader, PoolTexts
+from qrag_jax.qrag.pool_tables import PoolReader
 from qrag_jax.qrag.tasks import PoolQuestion, pool_task
 from qrag_jax.qrag.text_links import COVERAGE, LINKS, POOL, link_features, shared_words
+from qrag_jax.search.pool_texts import PoolTexts
 from qrag_jax.train.qrag.label_losses import pool_ranking_loss
 from qrag_jax.types import InputError
 
@@ -72,7 +73,9 @@ def test_a_step_finds_what_a_taken_chunk_names():
     table, asked = small_pool()
     params = {"state": {"question": jnp.zeros((6, 8)), "chunk": jnp.zeros((6, 8))}, "action": jnp.zeros((6, 8))}
     env = replace(ENV, pool=replace(ENV.pool, nearest=1))
-    _, looked = jax.jit(lambda: play(linear_network(), params, batch_of(table, asked), jax.random.key(0), make_greedy(), env))()
+    _, looked = jax.jit(
+        lambda: play(linear_network(), params, batch_of(table, asked), jax.random.key(0), make_greedy(), env)
+    )()
     ids = [set(np.asarray(one.ids[0])[np.asarray(one.allowed[0])].tolist()) for one in looked]
     found = int(np.asarray(asked.found)[0, 0])
     assert ids[0] == {0, found}  # all products are 0, so the first chunk is nearest; the question names it
@@ -89,7 +92,8 @@ def test_links_are_those_of_a_context_that_is_the_pool():
     )  # fmt: skip
     pairs = jnp.asarray(link_features(QUESTION, TEXTS))[None]
     words = jnp.asarray(shared_words(QUESTION, TEXTS))[None]
-    wanted = np.concatenate([link_inputs(pairs, taken[None])[0], coverage_inputs(words, taken[None])[0]], axis=-1)
+    state = jnp.asarray(taken)[None]
+    wanted = np.concatenate([link_inputs(pairs, state)[0], coverage_inputs(words, state)[0]], axis=-1)
     assert found.shape == (5, 2 * len(LINKS) + len(COVERAGE) + len(POOL))
     others = [i for i in ids if i not in taken]  # a taken chunk is no candidate
     np.testing.assert_allclose(np.asarray(found)[others, : wanted.shape[1]], wanted[others], atol=1e-6)
@@ -125,7 +129,14 @@ def test_a_taken_chunk_never_returns():
     table, asked = random_pool()
     env = replace(ENV, num_steps=6)
     played, looked = jax.jit(
-        lambda key: play(linear_network(), random_params(linear_network()), batch_of(table, asked), key, make_boltzmann(1.0, 0.5), env)
+        lambda key: play(
+            linear_network(),
+            random_params(linear_network()),
+            batch_of(table, asked),
+            key,
+            make_boltzmann(1.0, 0.5),
+            env,
+        )
     )(jax.random.key(2))
     actions = np.asarray(played.actions)
     assert all(len(set(row)) == 6 for row in actions.tolist())
@@ -140,7 +151,14 @@ def test_quotas_hold():
     table, asked = random_pool()
     env = replace(ENV, num_steps=3, pool=replace(ENV.pool, per_document=1))
     played, _ = jax.jit(
-        lambda: play(linear_network(), random_params(linear_network()), batch_of(table, asked), jax.random.key(0), make_greedy(), env)
+        lambda: play(
+            linear_network(),
+            random_params(linear_network()),
+            batch_of(table, asked),
+            jax.random.key(0),
+            make_greedy(),
+            env,
+        )
     )()
     documents = np.asarray(table.document)[np.asarray(played.actions)]
     assert all(len(set(row)) == 3 for row in documents.tolist())

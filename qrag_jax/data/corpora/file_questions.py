@@ -95,9 +95,7 @@ def read_questions(questions: Path, corpus: Corpus) -> tuple[list[StudyQuestion]
     return [question for _, question in asked], problems
 
 
-def _asked(
-    questions: Path, corpus: Corpus
-) -> tuple[list[tuple[str, StudyQuestion]], list[tuple[str, NotFound]], Kind]:
+def _asked(questions: Path, corpus: Corpus) -> tuple[list[tuple[str, StudyQuestion]], list[tuple[str, NotFound]], Kind]:
     """Questions and their lines, those left out, and "evidence" if any line has some."""
     asked: dict[str, tuple[str, StudyQuestion]] = {}  # by id
     problems: list[tuple[str, NotFound]] = []

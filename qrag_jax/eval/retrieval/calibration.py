@@ -14,9 +14,9 @@ from qrag_jax.eval.retrieval.protocols import Calibration, calibrate_threshold, 
 from qrag_jax.measures.facts import score_facts
 from qrag_jax.qrag.multi_step_search import make_action_bank
 from qrag_jax.qrag.pool_search import make_pool_bank
-from qrag_jax.qrag.pool_tables import PoolTexts
 from qrag_jax.qrag.retriever import QRagRetriever, read_threshold
 from qrag_jax.qrag.tasks import Task
+from qrag_jax.search.pool_texts import PoolTexts
 
 
 def calibrate(
@@ -72,7 +72,9 @@ def fit_on_dev(retriever: QRagRetriever, dev: Task, beam_widths: Sequence[int] =
 def _fit_on_pool(retriever: QRagRetriever, dev: Task, pool: PoolTexts) -> dict[str, Any]:
     """`fit_on_dev` of questions to a pool; there are no beams."""
     queries, contexts = draw_contexts(dev)
-    played = make_pool_bank(retriever, pool).play([dev.questions[i] for i in contexts.questions], retriever.env.num_steps)
+    played = make_pool_bank(retriever, pool).play(
+        [dev.questions[i] for i in contexts.questions], retriever.env.num_steps
+    )
     gold = np.zeros((len(queries), len(pool.texts)), bool)
     rows, places = np.nonzero(contexts.gold)
     gold[rows, contexts.chunks[rows, places]] = True

@@ -14,9 +14,10 @@ from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import limit_haystack, load_haystack
 from qrag_jax.data.stories.stories import Stories, concatenate, hold_out, without
 from qrag_jax.data.stories.worlds import simulate_stories
+from qrag_jax.index.load import load_index
 from qrag_jax.qrag.batching import Packer, Sample, make_linker, stretched_indices
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.index.pools import index_pool, multihop_pool
+from qrag_jax.qrag.pool_sets import corpus_pool, multihop_pool
 from qrag_jax.qrag.retriever import ModelConfig
 from qrag_jax.qrag.tasks import Task, examples_task, hidden_stories_tasks, subset, vectors_task
 from qrag_jax.sharding import MeshConfig
@@ -283,7 +284,7 @@ def _pool_tasks(config: RunConfig) -> tuple[Task, Task | None]:
     """Questions to one pool; those that are held out search the same pool."""
     data = config.data
     if data.corpus:
-        task = index_pool(data.corpus, data.paths)
+        task = corpus_pool(load_index(data.corpus), data.corpus, data.paths)
     else:
         task = multihop_pool([_kind_and_file(path) for path in data.paths])
     shares_of_sets(task, data)

@@ -156,9 +156,7 @@ def pool_ranking_loss(
     return _mean_entropy(steps, played, scale)
 
 
-def stop_loss(
-    batch: Batch | PoolBatch, played: Rollout, visited: Sequence[Visited], config: EnvConfig
-) -> jax.Array:
+def stop_loss(batch: Batch | PoolBatch, played: Rollout, visited: Sequence[Visited], config: EnvConfig) -> jax.Array:
     """Squared error of Q of STOP against its reward, in every visited state in which STOP was allowed.
 
         loss = mean over (env, t) alive of  (Q(s_t, STOP) - r(s_t, STOP))^2,   0 at the first step

@@ -248,7 +248,9 @@ def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objectiv
         # Encoded once for all losses that look at them; without one nothing is.
         if isinstance(batch, PoolBatch):
             taken = [jnp.sort(played.actions[:, :t], axis=1) for t in range(env.num_steps)]
-            visited = [Visited(*one, seen.allowed, seen.states, seen.q) for *one, seen in zip(taken, looked, strict=True)]
+            visited = [
+                Visited(*one, seen.allowed, seen.states, seen.q) for *one, seen in zip(taken, looked, strict=True)
+            ]
             rank = partial(pool_ranking_loss, params, batch, played, looked, env)
         else:
             visited = list(visited_states(network, params, batch, played, env)) if weights.keys() & _BESIDE else []

@@ -1,67 +1,37 @@
-"""Pools of many documents for episodes of Q-RAG, and questions to them: of an index, or of multi-hop sets."""
+"""Questions to one pool of many documents: of a corpus, or of multi-hop sets."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.data.corpora.file_evidence import Corpus as Files
 from qrag_jax.data.corpora.file_questions import read_questions
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion
 from qrag_jax.data.questions.multihop import READERS, describe
-from qrag_jax.index.load import load_index
-from qrag_jax.qrag.pool_tables import PoolTexts
 from qrag_jax.qrag.tasks import PoolQuestion, Task, pool_task
 from qrag_jax.search.corpus import Corpus
-from qrag_jax.types import Document, InputError
+from qrag_jax.search.pool_texts import PoolTexts, pool_of
 
 _NO_PLACE = "names a document of several chunks without a place in it"
 
 
-def pool_of(corpus: Corpus) -> PoolTexts:
-    """The leaves of a corpus as a pool; every chunk has the title of its document.
+def corpus_pool(corpus: Corpus, name: str, paths: Sequence[str]) -> Task:
+    """Questions whose gold is documents of a corpus and characters in them.
 
-    Raises:
-        InputError: the corpus has no vectors.
-    """
-    if corpus.vectors is None:
-        raise InputError("the index has no vectors, which a run searches: build it with an encoder")
-    documents = corpus.numbers_of(corpus.leaves)
-    titles = [_title_of(document) for document in corpus.documents]
-    texts = [corpus.full_texts[node] for node in corpus.leaves.tolist()]
-    own = [titles[number] for number in documents.tolist()]
-    whole = [
-        text if text.startswith(title) else f"{title}: {text}" for text, title in zip(texts, own, strict=True)
-    ]
-    vectors = corpus.vectors[corpus.leaves] if corpus.trees else np.asarray(corpus.vectors)
-    return PoolTexts(whole, own, documents, vectors, corpus.made_by.fingerprint)
-
-
-def _title_of(document: Document) -> str:
-    """The title of a document, or the name of its file without its ending."""
-    title = document.metadata.get("title")
-    if isinstance(title, str) and title.strip():
-        return title
-    return PurePath(document.id).stem.replace("_", " ")
-
-
-def index_pool(folder: str, paths: Sequence[str]) -> Task:
-    """Questions whose gold is documents of an index and characters in them.
-
-    The gold chunk of a place is the one that has most of it. A question whose documents or texts are not in the index
+    The gold chunk of a place is the one that has most of it. A question whose documents or texts are not in the corpus
     is left out and counted.
 
     Args:
+        name: of the corpus, or its folder.
         paths: of files of questions (`file_questions.py`).
 
     Raises:
-        InputError: a place is outside of its document, the index has no vectors, or no question is left.
+        InputError: a place is outside of its document, the corpus has no vectors, or no question is left.
     """
-    corpus = load_index(folder)
     pool, places = pool_of(corpus), {int(node): number for number, node in enumerate(corpus.leaves)}
-    files = Files({document.id: document.text for document in corpus.documents}, Path(folder).absolute().as_posix())
+    files = Files({document.id: document.text for document in corpus.documents}, Path(name).absolute().as_posix())
     questions: list[PoolQuestion] = []
     left_out: Counter[str] = Counter()
     for path in paths:
@@ -74,7 +44,7 @@ def index_pool(folder: str, paths: Sequence[str]) -> Task:
             else:
                 questions.append(PoolQuestion(question.id, question.text, gold))
     told = tuple(f"{number:,} questions left out: {reason}" for reason, number in left_out.items())
-    return pool_task(f"corpus {Path(folder).name}", pool, questions, sum(left_out.values()), told)
+    return pool_task(f"corpus {Path(name).name}", pool, questions, sum(left_out.values()), told)
 
 
 def _gold_of(question: StudyQuestion, corpus: Corpus, places: Mapping[int, int]) -> tuple[int, ...] | None:
