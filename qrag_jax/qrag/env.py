@@ -43,7 +43,7 @@ class PoolConfig:
 
     nearest: int = 64
     words: int = 32
-    links: int = 16
+    links: int = 8
     per_document: int | None = None
 
     def __post_init__(self) -> None:

@@ -247,7 +247,7 @@ def _with_drawn(
     return jnp.concatenate([ids, more], axis=1), jnp.concatenate([allowed, fresh], axis=1), log_weights
 
 
-def play(
+def pool_rollout(
     network: Network,
     params: PyTree,
     batch: PoolBatch,

@@ -11,7 +11,7 @@ import numpy as np
 from qrag_jax.models.towers.q_network import Network, PyTree, VectorRows
 from qrag_jax.qrag.env import EnvConfig, Rollout
 from qrag_jax.qrag.policy import make_greedy
-from qrag_jax.qrag.pool import PoolBatch, play
+from qrag_jax.qrag.pool import PoolBatch, pool_rollout
 from qrag_jax.qrag.pool_tables import AskedRows, PoolReader, PoolTable
 from qrag_jax.qrag.retriever import Progress, QRagRetriever
 from qrag_jax.search.pool_texts import PoolTexts
@@ -66,7 +66,7 @@ def _search(
     size = asked.found.shape[0]
     batch = PoolBatch(table, asked, jnp.zeros((size, table.num_chunks), bool), jnp.arange(size))
     policy = make_greedy(None if not env.stop else -1)
-    return play(network, params, batch, jax.random.key(0), policy, env, num_best=num_best)[0]
+    return pool_rollout(network, params, batch, jax.random.key(0), policy, env, num_best=num_best)[0]
 
 
 def make_pool_bank(retriever: QRagRetriever, pool: PoolTexts, progress: Progress | None = None) -> PoolBank:

@@ -9,7 +9,7 @@ import numpy as np
 from qrag_jax.errors import Arg
 from qrag_jax.eval.notes.note_sets import read_passages
 from qrag_jax.eval.retrieval.protocols import kept_by_threshold
-from qrag_jax.eval.retrieval.score import open_run
+from qrag_jax.eval.retrieval.score import Run, open_run
 from qrag_jax.index.load import load_index
 from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.qrag.multi_step_search import check_questions
@@ -80,7 +80,7 @@ class Pooled:
 
 
 def evaluate_pool(request: PooledRequest, watch: Watch = NOBODY) -> Pooled:
-    """Scores the picks of each method. A question with more gold than k can never be complete; it counts as not."""
+    """Scores the picks of each method on the questions of a request."""
     trained = open_run(request.run)
     check_pools(trained.retriever)
     task = _task(request)
@@ -89,22 +89,38 @@ def evaluate_pool(request: PooledRequest, watch: Watch = NOBODY) -> Pooled:
     if request.num_questions is not None and request.num_questions < len(task):
         drawn = np.random.default_rng([request.seed, 3, len(task)]).permutation(len(task))[: request.num_questions]
         task = subset(task, np.sort(drawn))
-    contexts = task.contexts(np.arange(len(task)), np.random.default_rng(0))
-    asked, most = [task.questions[i] for i in contexts.questions], max(request.ks)
+    return score_pool(trained, task, request.methods or POOL_METHODS, request.ks, request.seed, watch)
+
+
+def score_pool(
+    trained: Run,
+    task: Task,
+    methods: Sequence[str] = POOL_METHODS,
+    ks: Sequence[int] = (2, 4, 10),
+    seed: int = 0,
+    watch: Watch = NOBODY,
+) -> Pooled:
+    """Scores the picks of each method. A question with more gold than k can never be complete; it counts as not.
+
+    Args:
+        trained: a run over many documents.
+        task: with a pool, perhaps with its vectors.
+        methods, ks, seed: as of `PooledRequest`.
+    """
+    assert task.pool is not None
+    most, contexts = max(ks), task.contexts(np.arange(len(task)), np.random.default_rng(0))
     if most > len(task.texts):
         raise InputError(f"{task.name}: {len(task.texts)} chunks cannot give {most} picks: lower k")
+    asked = [task.questions[i] for i in contexts.questions]
     check_questions(trained.retriever, asked)
-    assert task.pool is not None
     bank = make_pool_bank(trained.retriever, task.pool, lambda done, of: watch.report("embed", done, of, {}))
     gold = [row[row >= 0] for row in contexts.chunks]
     rows, questions = [], []
-    for method in request.methods or POOL_METHODS:
+    for method in methods:
         picks, scores, kept = _pick(method, bank, asked, most, trained.threshold and trained.threshold.value)
-        found = np.array(
-            [[np.isin(own, row[:k]).mean() for k in request.ks] for own, row in zip(gold, picks, strict=True)]
-        )
-        for column, k in enumerate(request.ks):
-            share = mean_interval((found[:, column] == 1).astype(float), seed=request.seed)
+        found = np.array([[np.isin(own, row[:k]).mean() for k in ks] for own, row in zip(gold, picks, strict=True)])
+        for column, k in enumerate(ks):
+            share = mean_interval((found[:, column] == 1).astype(float), seed=seed)
             rows.append(
                 {"task": task.name, "method": method, "k": k, "all_gold": share.mean, "low": share.low,
                  "high": share.high, "recall": float(found[:, column].mean()), "n": share.n,

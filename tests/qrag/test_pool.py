@@ -14,7 +14,7 @@ from qrag_jax.qrag.batching import Packer, materialise
 from qrag_jax.qrag.env import Batch, EnvConfig, PoolConfig, rollout
 from qrag_jax.qrag.heads import coverage_inputs, link_inputs
 from qrag_jax.qrag.policy import make_boltzmann, make_greedy
-from qrag_jax.qrag.pool import PoolBatch, free_chunks, play, pool_links, pool_positions
+from qrag_jax.qrag.pool import PoolBatch, free_chunks, pool_links, pool_positions, pool_rollout
 from qrag_jax.qrag.pool_tables import PoolReader
 from qrag_jax.qrag.tasks import PoolQuestion, pool_task
 from qrag_jax.qrag.text_links import COVERAGE, LINKS, POOL, link_features, shared_words
@@ -74,7 +74,7 @@ def test_a_step_finds_what_a_taken_chunk_names():
     params = {"state": {"question": jnp.zeros((6, 8)), "chunk": jnp.zeros((6, 8))}, "action": jnp.zeros((6, 8))}
     env = replace(ENV, pool=replace(ENV.pool, nearest=1))
     _, looked = jax.jit(
-        lambda: play(linear_network(), params, batch_of(table, asked), jax.random.key(0), make_greedy(), env)
+        lambda: pool_rollout(linear_network(), params, batch_of(table, asked), jax.random.key(0), make_greedy(), env)
     )()
     ids = [set(np.asarray(one.ids[0])[np.asarray(one.allowed[0])].tolist()) for one in looked]
     found = int(np.asarray(asked.found)[0, 0])
@@ -111,7 +111,7 @@ def test_a_pool_of_one_document_is_a_context(positions):
         jnp.full(size, 8, jnp.int32), jnp.ones((size, 8), bool), pooled.gold, pooled.env,
     )  # fmt: skip
     key = jax.random.key(0)
-    one = jax.jit(lambda: play(network, params, pooled, key, make_greedy(), env)[0])()
+    one = jax.jit(lambda: pool_rollout(network, params, pooled, key, make_greedy(), env)[0])()
     other = jax.jit(lambda: rollout(network, params, context, key, make_greedy(), replace(env, pool=None)))()
     for name in ("actions", "positions", "q_values", "rewards", "alive"):
         np.testing.assert_allclose(np.asarray(getattr(one, name)), np.asarray(getattr(other, name)), atol=1e-5)
@@ -129,7 +129,7 @@ def test_a_taken_chunk_never_returns():
     table, asked = random_pool()
     env = replace(ENV, num_steps=6)
     played, looked = jax.jit(
-        lambda key: play(
+        lambda key: pool_rollout(
             linear_network(),
             random_params(linear_network()),
             batch_of(table, asked),
@@ -151,7 +151,7 @@ def test_quotas_hold():
     table, asked = random_pool()
     env = replace(ENV, num_steps=3, pool=replace(ENV.pool, per_document=1))
     played, _ = jax.jit(
-        lambda: play(
+        lambda: pool_rollout(
             linear_network(),
             random_params(linear_network()),
             batch_of(table, asked),
@@ -171,7 +171,7 @@ def test_drawn_chunks_stand_for_the_rest_of_the_pool():
     batch, key = batch_of(table, asked, (2, 5)), jax.random.key(0)
 
     def loss(env, batch):
-        played, looked = play(linear_network(), params, batch, key, make_greedy(), env, with_gold=True)
+        played, looked = pool_rollout(linear_network(), params, batch, key, make_greedy(), env, with_gold=True)
         return pool_ranking_loss(params, batch, played, looked, env)[0]
 
     env = replace(ENV, num_steps=1, ranking_scale=1.0)

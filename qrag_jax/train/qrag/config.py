@@ -281,13 +281,17 @@ def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:
 
 
 def _pool_tasks(config: RunConfig) -> tuple[Task, Task | None]:
-    """Questions to one pool; those that are held out search the same pool."""
     data = config.data
     if data.corpus:
         task = corpus_pool(load_index(data.corpus), data.corpus, data.paths)
     else:
         task = multihop_pool([_kind_and_file(path) for path in data.paths])
-    shares_of_sets(task, data)
+    return split_pool(task, config)
+
+
+def split_pool(task: Task, config: RunConfig) -> tuple[Task, Task | None]:
+    """The questions to train on, and those that `dev` holds out, which search the same pool."""
+    shares_of_sets(task, config.data)
     if not config.dev.share:
         return task, None
     kept, held = _split(task, config)

@@ -19,7 +19,7 @@ from qrag_jax.qrag.batching import Link, Packer, Sample, make_linker, materialis
 from qrag_jax.qrag.env import rollout
 from qrag_jax.qrag.heads import HEADS
 from qrag_jax.qrag.policy import make_greedy
-from qrag_jax.qrag.pool import PoolBatch, play
+from qrag_jax.qrag.pool import PoolBatch, pool_rollout
 from qrag_jax.qrag.pool_search import check_encoder
 from qrag_jax.qrag.pool_tables import PoolReader
 from qrag_jax.qrag.retriever import (
@@ -114,7 +114,7 @@ def make_pool_score(towers: "Towers", task: Task, batch_size: int, mesh: Mesh) -
         batch = materialise(*pools, sample)
         assert isinstance(batch, PoolBatch)
         policy = make_greedy(-1 if retriever.env.stop else None)
-        return play(retriever.network, params, batch, jax.random.key(0), policy, retriever.env)[0].rewards.sum(1)
+        return pool_rollout(retriever.network, params, batch, jax.random.key(0), policy, retriever.env)[0].rewards.sum(1)
 
     def score(params: PyTree) -> float:
         with jax.set_mesh(mesh):

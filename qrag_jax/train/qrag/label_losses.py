@@ -141,7 +141,7 @@ def pool_ranking_loss(
     number of chunks left out divided by the number drawn, so the estimate is unbiased.
 
     Args:
-        looked: the candidates of each step (`pool.play` with gold).
+        looked: the candidates of each step (`pool.pool_rollout` with gold).
     """
     scale = ranking_factor(params["ranking"])
     steps = []

@@ -18,12 +18,14 @@ from flax import struct
 from qrag_jax.models.towers.q_network import Network, PyTree
 from qrag_jax.qrag.env import Batch, EnvConfig, Rollout, Visited, replay_q_values, rollout, visited_states
 from qrag_jax.qrag.policy import make_boltzmann
-from qrag_jax.qrag.pool import Looked, PoolBatch, play
+from qrag_jax.qrag.pool import Looked, PoolBatch, pool_rollout
 from qrag_jax.train.optimise import GroupConfig, ScheduleConfig, group_optimiser, make_schedule, stop_frozen
 from qrag_jax.train.qrag.label_losses import pool_ranking_loss, ranking_loss, stop_loss, trajectory_loss
 from qrag_jax.train.qrag.returns import ValueKind, chosen_pair_loss, lambda_returns, state_value
 from qrag_jax.train.trainer import add_losses
 from qrag_jax.types import UsageError, check_fields
+
+AnyBatch = Batch | PoolBatch
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Learner(NamedTuple):
     """
 
     init: Callable[[PyTree, jax.Array], LearnerState]
-    update: Callable[[LearnerState, Batch], tuple[LearnerState, dict[str, jax.Array]]]
+    update: Callable[[LearnerState, AnyBatch], tuple[LearnerState, dict[str, jax.Array]]]
 
 
 def rollout_targets(played: Rollout, temperature: jax.Array, config: LearnerConfig) -> jax.Array:
@@ -150,7 +152,7 @@ def q_loss(
     network: Network,
     params: PyTree,
     target_params: PyTree,
-    batch: Batch | PoolBatch,
+    batch: AnyBatch,
     key: jax.Array,
     temperature: jax.Array,
     epsilon: jax.Array,
@@ -181,7 +183,7 @@ def _play_for_q(
     network: Network,
     params: PyTree,
     target_params: PyTree,
-    batch: Batch | PoolBatch,
+    batch: AnyBatch,
     key: jax.Array,
     temperature: jax.Array,
     epsilon: jax.Array,
@@ -199,7 +201,7 @@ def _play_for_q(
         return jax.vmap(one)(q, allowed)
 
     if isinstance(batch, PoolBatch):
-        played, looked = play(network, params, batch, key, policy, env, critic, value, with_gold=True)
+        played, looked = pool_rollout(network, params, batch, key, policy, env, critic, value, with_gold=True)
         q_tm1 = played.q_values
     else:
         acting, looked = jax.lax.stop_gradient(params) if config.reencode else params, ()
@@ -223,7 +225,7 @@ def _play_for_q(
     return loss, metrics, played, looked
 
 
-def complete(batch: Batch | PoolBatch, played: Rollout) -> jax.Array:
+def complete(batch: AnyBatch, played: Rollout) -> jax.Array:
     """True if an episode took all gold chunks before its end, bool [batch]."""
     counted = (played.alive > 0) & ~played.stops
     return (jnp.take_along_axis(batch.gold, played.actions, axis=1) & counted).sum(1) == batch.gold.sum(1)
@@ -231,7 +233,7 @@ def complete(batch: Batch | PoolBatch, played: Rollout) -> jax.Array:
 
 Terms = Mapping[str, tuple[jax.Array, float]]  # by name (loss, weight)
 # (params, target_params, batch, key, temperature, epsilon) -> (losses, metrics)
-Objective = Callable[[PyTree, PyTree, Batch, jax.Array, jax.Array, jax.Array], tuple[Terms, dict[str, jax.Array]]]
+Objective = Callable[[PyTree, PyTree, AnyBatch, jax.Array, jax.Array, jax.Array], tuple[Terms, dict[str, jax.Array]]]
 
 
 def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
@@ -239,7 +241,7 @@ def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objectiv
     weights = {"soft_q": 1.0, **config.losses}
 
     def objective(
-        params: PyTree, target: PyTree, batch: Batch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
+        params: PyTree, target: PyTree, batch: AnyBatch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
     ) -> tuple[Terms, dict[str, jax.Array]]:
         loss, metrics, played, looked = _play_for_q(
             network, params, target, batch, key, temperature, epsilon, env, config
@@ -267,7 +269,7 @@ def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objectiv
 
 def _sft(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
     def objective(
-        params: PyTree, target: PyTree, batch: Batch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
+        params: PyTree, target: PyTree, batch: AnyBatch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
     ) -> tuple[Terms, dict[str, jax.Array]]:
         loss, metrics = trajectory_loss(network, params, batch, key, env)
         return {"sft": (loss, config.losses.get("sft", 1.0))}, metrics
@@ -306,16 +308,16 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
         params, target = jax.tree.map(jnp.array, params), jax.tree.map(jnp.array, params)
         return LearnerState(params, target, optimiser.init(params), jnp.int32(0), jnp.array(key, copy=True))
 
-    def update(state: LearnerState, batch: Batch) -> tuple[LearnerState, dict[str, jax.Array]]:
+    def update(state: LearnerState, batch: AnyBatch) -> tuple[LearnerState, dict[str, jax.Array]]:
         now = jnp.asarray(alpha(state.step)), jnp.asarray(epsilon(state.step))
         key = jax.random.fold_in(state.key, state.step)
 
-        def loss(params: PyTree, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+        def loss(params: PyTree, batch: AnyBatch) -> tuple[jax.Array, dict[str, jax.Array]]:
             terms, metrics = objective(params, state.target_params, batch, key, *now)
             total, named = add_losses(terms)
             return total, metrics | named
 
-        def play(batch: Batch) -> tuple[dict[str, jax.Array], PyTree]:
+        def play(batch: AnyBatch) -> tuple[dict[str, jax.Array], PyTree]:
             (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, batch)
             return metrics, stop_frozen(gradient, config.groups)
 
@@ -333,14 +335,14 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
     return Learner(init, update)
 
 
-def _mean_over_parts(play: Callable[[Batch], tuple[dict, PyTree]], parts: Batch) -> tuple[dict, PyTree]:
+def _mean_over_parts(play: Callable[[AnyBatch], tuple[dict, PyTree]], parts: AnyBatch) -> tuple[dict, PyTree]:
     """`play` of a whole batch from its parts, one after the other, in the memory of one.
 
     Means over steps are weighted by the number of steps of their part, which differs if episodes end early; means
     over episodes are weighted equally.
     """
 
-    def weighted(part: Batch) -> tuple[dict, PyTree, jax.Array]:
+    def weighted(part: AnyBatch) -> tuple[dict, PyTree, jax.Array]:
         metrics, gradient = play(part)
         steps = metrics.get("steps", jnp.float32(1.0))
         metrics = {name: x * steps if _is_mean_over_steps(name) else x for name, x in metrics.items()}
