@@ -32,7 +32,7 @@ from qrag_jax.eval.retrieval.score import open_run
 from qrag_jax.eval.tables import share
 from qrag_jax.measures.aggregate import holm_p_values, mean_interval, over_seeds, paired_difference
 from qrag_jax.qrag.pool_sets import multihop_pool
-from qrag_jax.qrag.tasks import Task, subset
+from qrag_jax.qrag.tasks import Task
 from qrag_jax.service.pooled import score_pool
 from qrag_jax.train.qrag.config import RunConfig, split_pool
 from qrag_jax.train.qrag.loop import train_together
@@ -120,7 +120,9 @@ def run(data: Path, runs: Path, name: str, seeds: Sequence[int], fields: Sequenc
                 found = score_pool(trained, task, methods, KS, seed)
                 about = {"run": name, "seed": seed, "fields": list(fields), **machine()}
                 path.write_text(json.dumps({"about": about, "rows": found.rows, "questions": found.questions}) + "\n")
-                print(kind, pool, [(row["method"], row["k"], round(row["all_gold"], 3)) for row in found.rows], flush=True)
+                print(
+                    kind, pool, [(row["method"], row["k"], round(row["all_gold"], 3)) for row in found.rows], flush=True
+                )
 
 
 def _print_progress(stage: str, done: int, of: int, metrics: dict[str, float]) -> None:
@@ -180,7 +182,9 @@ def write_table() -> None:
             path = RESULTS / f"notes_{kind}{pool and '_' + pool}.json"
             if path.exists():
                 kept = json.loads(path.read_text())
-                cells = [interval(mean_interval(np.array(column, float))) for column in zip(*kept["all_gold"], strict=True)]
+                cells = [
+                    interval(mean_interval(np.array(column, float))) for column in zip(*kept["all_gold"], strict=True)
+                ]
                 table.append([kind, pool or "-", f"notes {NOTES}", *cells, f"{kept['about']['num_chunks']:,}"])
     corrected = holm_p_values([one.p_value for *_, one in tests]) if tests else []
     heads = ["set", "more passages", "method", *(f"all gold at {k}" for k in KS), "chunks"]
@@ -189,7 +193,13 @@ def write_table() -> None:
             for (what, against, one), p in zip(tests, corrected, strict=True)]  # fmt: skip
     parts.append("## Paired tests, all gold at 4\n\nMean of the seeds minus notes; p of all of them corrected (Holm).")
     parts.append("\n".join(grid(["run", "against", "difference", "95% interval", "p (Holm)", "n"], rows)))
-    parts.append("\n".join(dict.fromkeys(f"{a['run']}, seed {a['seed']}: {a['fields']}, {place(a)}, commit {a['commit']}" for a in abouts)))
+    parts.append(
+        "\n".join(
+            dict.fromkeys(
+                f"{a['run']}, seed {a['seed']}: {a['fields']}, {place(a)}, commit {a['commit']}" for a in abouts
+            )
+        )
+    )
     (RESULTS / "README.md").write_text("\n\n".join(parts) + "\n")
 
 

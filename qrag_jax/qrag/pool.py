@@ -6,7 +6,8 @@ these lists is cut, so it never returns. Q of a candidate is exact: its true pos
 to the taken chunks.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,8 +44,16 @@ class PoolBatch:
 
 
 class Looked(NamedTuple):
-    """The candidates of a step: ids int32 [batch, candidates] (a repeated or missing one is not allowed), allowed bool
-    [batch, actions], states [batch, dim], Q [batch, heads, actions], log weights [batch, candidates] and links."""
+    """The candidates of every step, batch first in a step, steps first of an episode.
+
+    Attributes:
+        ids: int32 [batch, candidates], ascending but for drawn ones.
+        allowed: bool [batch, actions]; a repeated or missing candidate is not allowed.
+        states: float32 [batch, dim].
+        q: float32 [batch, heads, actions].
+        log_weights: float32 [batch, candidates], in a softmax over the whole pool.
+        linked: float32 [batch, candidates, inputs] of `pool_links`; None where Q reads none.
+    """
 
     ids: jax.Array
     allowed: jax.Array
@@ -57,13 +66,17 @@ class Looked(NamedTuple):
 def free_chunks(
     pool: PoolTable, taken: Int[Array, "batch taken"], per_document: int | None
 ) -> Bool[Array, "batch chunks"]:
-    """False for chunks that are taken, or of documents whose quota is."""
-    size, num_chunks = taken.shape[0], pool.document.shape[0]
+    """False for chunks that are taken, or of documents whose quota is, and for padding of the table.
+
+    `taken` is padded with -1.
+    """
+    size, num_chunks = taken.shape[0], pool.num_chunks
     rows = jnp.arange(size)[:, None]
-    free = jnp.ones((size, num_chunks), bool).at[rows, taken].set(False)
-    if per_document is None or not taken.shape[1]:
+    free = jnp.broadcast_to(pool.document >= 0, (size, num_chunks))
+    free = free.at[rows, jnp.where(taken >= 0, taken, num_chunks)].set(False, mode="drop")
+    if per_document is None:
         return free
-    used = jnp.zeros((size, num_chunks), jnp.int32).at[rows, pool.document[taken]].add(1)
+    used = jnp.zeros((size, num_chunks), jnp.int32).at[rows, pool.document[taken]].add(taken >= 0)
     return free & (used[:, pool.document] < per_document)
 
 
@@ -84,7 +97,10 @@ def candidates(
     pool, size = batch.pool, len(products)
     near = jax.lax.top_k(jnp.where(free, products, -jnp.inf), min(nearest, products.shape[1]))[1].astype(jnp.int32)
     lists = [near, batch.questions.found, batch.questions.texts.named]
-    lists += [table[taken].reshape(size, -1) for table in (pool.texts.named, pool.namers, pool.kin)]
+    leading = (
+        jnp.where(taken[..., None] >= 0, table[taken], -1) for table in (pool.texts.named, pool.namers, pool.kin)
+    )
+    lists += [table.reshape(size, -1) for table in leading]
     ids = jnp.sort(jnp.concatenate([*lists, *([] if extra is None else [extra])], axis=1), axis=1)
     again = jnp.concatenate([jnp.zeros((size, 1), bool), ids[:, 1:] == ids[:, :-1]], axis=1)
     return ids, (ids >= 0) & ~again & jnp.take_along_axis(free, jnp.maximum(ids, 0), axis=1)
@@ -117,6 +133,7 @@ def pool_links(
     weight = jnp.where(is_word, pool.idf[at], 0.0)  # [candidates, words]
     of_name, of_title = own.flags & IN_NAME > 0, own.flags & IN_TITLE > 0
     sources = jax.tree.map(lambda a, b: _rows_under(a[None], b), question, pool.texts.take(taken))
+    is_real = jnp.append(True, taken >= 0)
     in_question = _codes(question.words, question.flags, len(pool.idf))
 
     def links(source: Texts, id_: Array, title: Array) -> tuple[Array, Array]:
@@ -140,6 +157,7 @@ def pool_links(
     none = jnp.full(1, -1, taken.dtype)
     numbers = jnp.concatenate([none, taken]), jnp.concatenate([none, pool.title[taken]])
     found, has = jax.vmap(links)(sources, *numbers)
+    found, has = found * is_real[:, None, None], has & is_real[:, None, None]
     untold = has[0] & ~has[1:].any(0)
     covered = jnp.stack([has.any(0), untold, pool.shared[at] | has[0]])
     mass = jnp.stack([own.mass[:, 0], jnp.full(len(ids), question.mass[0]), own.mass[:, 0]], axis=-1)
@@ -147,7 +165,8 @@ def pool_links(
     centred = _unit(pool.rows.vectors[ids] - pool.mean)
     cosines = centred @ _unit(jnp.concatenate([vector[None], pool.rows.vectors[taken]]) - pool.mean).T
     by_words = jnp.where(ids[:, None] == lexical[0][None], lexical[1][None], 0.0).max(1)
-    extra = jnp.stack([cosines[:, 0], cosines[:, 1:].max(1, initial=0.0), by_words], axis=-1)
+    of_taken = jnp.where(is_real[1:], cosines[:, 1:], 0.0).max(1, initial=0.0)
+    extra = jnp.stack([cosines[:, 0], of_taken, by_words], axis=-1)
     return jnp.concatenate([found[0], found[1:].max(0, initial=0.0), coverage, extra], axis=-1)
 
 
@@ -179,7 +198,8 @@ def pool_positions(
 
     def one(id_: Array) -> Array:
         length = pool.length[id_]
-        own = jnp.sort(jnp.where(pool.document[taken] == pool.document[id_], pool.index[taken], length))
+        is_own = (taken >= 0) & (pool.document[taken] == pool.document[id_])
+        own = jnp.sort(jnp.where(is_own, pool.index[taken], length))
         return relative_positions(pool.index[id_][None], own, length, config.delta, config.ell)[0]
 
     return jax.vmap(one)(ids)
@@ -190,7 +210,8 @@ def look(
     params: PyTree,
     batch: PoolBatch,
     actions: Float[Array, "chunks dim"],
-    taken: Int[Array, "batch taken"],
+    taken: Int[Array, "batch steps"],
+    step: Int[Array, ""],
     config: EnvConfig,
     at: Looked | None = None,
     extra: Int[Array, "batch extra"] | None = None,
@@ -199,26 +220,32 @@ def look(
 
     Args:
         actions: unrotated action vectors of all chunks.
-        taken: ids of the chunks in the states, ascending.
+        taken: ids of the chunks in the order of their picks, -1 behind them.
+        step: number of picks so far.
         at: look at these candidates again, with other parameters; None searches.
         extra: chunks that are candidates in any case.
     """
-    pool = batch.pool
-    states = network.states(params, batch.questions.rows, pool.rows, taken)
+    pool, pools = batch.pool, config.pool
+    assert pools is not None
+
+    def states_of(num_taken: int, taken: Array) -> Array:
+        return network.states(params, batch.questions.rows, pool.rows, jnp.sort(taken[:, :num_taken], axis=1))
+
+    # Of each number of chunks a state tower has its own shapes; the rest of a step is compiled once.
+    states = jax.lax.switch(step, [partial(states_of, t) for t in range(config.num_steps)], taken)
     if at is None:
-        free = free_chunks(pool, taken, config.pool.per_document)
+        free = free_chunks(pool, taken, pools.per_document)
         products = jax.lax.stop_gradient(states) @ jax.lax.stop_gradient(actions).T
-        ids, allowed = candidates(batch, products, taken, free, config.pool.nearest, extra)
-        left = jnp.maximum(free.sum(1) - allowed.sum(1), 0).astype(jnp.float32)
+        ids, allowed = candidates(batch, products, taken, free, pools.nearest, extra)
         log_weights = jnp.zeros(ids.shape)
         if batch.drawn is not None:
-            ids, allowed, log_weights = _with_drawn(batch.drawn, free, left, ids, allowed)
+            ids, allowed, log_weights = _with_drawn(batch.drawn, free, ids, allowed)
     else:
-        ids, log_weights = at.ids, at.log_weights
-        allowed = at.allowed[:, : ids.shape[1]]
-    safe = jnp.maximum(ids, 0)
-    rho = jax.vmap(pool_positions, in_axes=(None, 0, 0, None))(pool, taken, safe, config)
-    rotation = None if config.positions == "none" else rotation_of(rho, config, network.num_rotated)
+        ids, log_weights, allowed = at.ids, at.log_weights, at.allowed[:, : at.ids.shape[1]]
+    safe, rotation = jnp.maximum(ids, 0), None
+    if config.positions != "none":
+        rho = jax.vmap(pool_positions, in_axes=(None, 0, 0, None))(pool, taken, safe, config)
+        rotation = rotation_of(rho, config, network.num_rotated)
     linked = None if at is None else at.linked
     if config.links and linked is None:
         asked = batch.questions
@@ -227,18 +254,18 @@ def look(
         )
     q = q_of_states(params, states, actions[safe], None, taken, rotation, config, linked)
     if config.stop:
-        allowed = jnp.concatenate([allowed, jnp.full((len(taken), 1), taken.shape[1] > 0)], axis=1)
+        allowed = jnp.concatenate([allowed, jnp.broadcast_to(step > 0, (len(taken), 1))], axis=1)
     return Looked(ids, allowed, states, q, log_weights, linked)
 
 
 def _with_drawn(
     drawn: Int[Array, " negatives"],
     free: Bool[Array, "batch chunks"],
-    left: Float[Array, " batch"],
     ids: Int[Array, "batch candidates"],
     allowed: Bool[Array, "batch candidates"],
 ) -> tuple[Array, Array, Array]:
-    """The candidates and drawn chunks behind them, which represent all `left` chunks of the pool in a softmax."""
+    """The candidates and drawn chunks behind them, which represent the rest of the pool in a softmax."""
+    left = (free.sum(1) - allowed.sum(1)).astype(jnp.float32)
     more = jnp.broadcast_to(drawn, (len(ids), len(drawn)))
     known = jnp.zeros(free.shape, bool).at[jnp.arange(len(ids))[:, None], jnp.maximum(ids, 0)].max(allowed)
     fresh = jnp.take_along_axis(free & ~known, more, axis=1)
@@ -258,7 +285,7 @@ def pool_rollout(
     value: Value | None = None,
     with_gold: bool = False,
     num_best: int = 0,
-) -> tuple[Rollout, list[Looked]]:
+) -> tuple[Rollout, Looked]:
     """Plays one episode for each question over the pool; arguments and result as of `env.rollout`.
 
     Actions of the rollout are chunk ids.
@@ -267,53 +294,49 @@ def pool_rollout(
         with_gold: the gold chunks are candidates even where the search misses them, for losses.
 
     Returns:
-        The rollout, and the candidates of each step.
+        The rollout, and the candidates of all steps.
     """
     keys = jax.vmap(lambda env: jax.random.fold_in(key, env))(batch.env)
-    size = len(batch.env)
+    size, num_steps = len(batch.env), config.num_steps
     actions = network.actions(params, batch.pool.rows)
     critic_actions = None if critic is None else network.actions(critic, batch.pool.rows)
     gold_ids = _gold_ids(batch.gold) if with_gold else None
-    taken = jnp.zeros((size, 0), jnp.int32)
-    steps, values, best, looked = [], [], [], []
-    for t in range(config.num_steps):
-        seen = look(network, params, batch, actions, taken, config, extra=gold_ids)
-        looked.append(seen)
-        step_keys = jax.vmap(lambda k, t=t: jax.random.fold_in(k, t))(keys)
-        q = jax.lax.stop_gradient(seen.q).sum(1)
-        slot, log_prob = policy(step_keys, q, seen.allowed)
-        num = seen.ids.shape[1]
+
+    def play(taken: Array, step: Array) -> tuple[Array, tuple[Any, ...]]:
+        seen = look(network, params, batch, actions, taken, step, config, extra=gold_ids)
+        q, num = jax.lax.stop_gradient(seen.q).sum(1), seen.ids.shape[1]
+        slot, log_prob = policy(jax.vmap(lambda own: jax.random.fold_in(own, step))(keys), q, seen.allowed)
+        next_value = jnp.zeros(size)
+        if critic is not None and value is not None:
+            there = look(network, critic, batch, critic_actions, taken, step, config, at=seen)
+            next_value = value(there.q, seen.allowed)
+        best = None
         if num_best:
             top_q, top = jax.lax.top_k(jnp.where(seen.allowed, q, -jnp.inf)[:, :num], min(num_best, num))
-            best.append((top_q, jnp.take_along_axis(seen.ids, top, axis=1)))
-        if critic is not None and value is not None and t > 0:
-            there = look(network, critic, batch, critic_actions, taken, config, at=seen)
-            values.append(value(there.q, seen.allowed))
-        chosen_q = jnp.take_along_axis(seen.q, slot[:, None, None], axis=2)[..., 0]
-        stops = slot == num
+            best = jnp.take_along_axis(seen.ids, top, axis=1), top_q
+        chosen_q, stops = jnp.take_along_axis(seen.q, slot[:, None, None], axis=2)[..., 0], slot == num
         stop_q = jnp.full_like(chosen_q, -jnp.inf)
         if config.stop:
             stop_q = jnp.where(seen.allowed[:, -1:], seen.q[..., -1], -jnp.inf)
         slot = jnp.where(stops, jnp.argmax(seen.allowed, axis=1).astype(jnp.int32), slot)
-        action = jnp.take_along_axis(seen.ids, slot[:, None], axis=1)[:, 0]
-        reward, continues = jax.vmap(step_reward, in_axes=(0, 0, 0, None, 0))(batch.gold, taken, action, config, stops)
-        rho = jax.vmap(pool_positions, in_axes=(None, 0, 0, None))(batch.pool, taken, action[:, None], config)[:, 0]
-        steps.append((action, rho, chosen_q, stop_q, log_prob, reward, stops, continues))
-        taken = jnp.sort(jnp.concatenate([taken, action[:, None]], axis=1), axis=1)
-    values.append(jnp.zeros(size))
-    if critic is None:
-        values = [jnp.zeros(size)] * config.num_steps
-    columns = [jnp.stack(column, axis=1) for column in zip(*steps, strict=True)]
-    actions_, positions, chosen, stop_q, log_probs, rewards, stops, continues = columns
+        action = jnp.take_along_axis(seen.ids, slot[:, None], axis=1)
+        rho = jax.vmap(pool_positions, in_axes=(None, 0, 0, None))(batch.pool, taken, action, config)[:, 0]
+        taken = jax.lax.dynamic_update_slice(taken, action, (0, step))
+        return taken, (rho, chosen_q, stop_q, log_prob, stops, next_value, best, seen)
+
+    none = jnp.full((size, num_steps), -1, jnp.int32)
+    picks, (*columns, best, seen) = jax.lax.scan(play, none, jnp.arange(num_steps))
+    positions, chosen, stop_q, log_probs, stops, values = (jnp.moveaxis(column, 0, 1) for column in columns)
+    paid = jax.vmap(step_reward, in_axes=(0, 0, 0, None, 0))
+    steps = [paid(batch.gold, picks[:, :t], picks[:, t], config, stops[:, t]) for t in range(num_steps)]
+    rewards, continues = (jnp.stack(column, axis=1) for column in zip(*steps, strict=True))
     alive = jnp.cumprod(jnp.concatenate([jnp.ones((size, 1)), continues[:, :-1]], axis=1), axis=1)
-    next_values = jax.lax.stop_gradient(jnp.stack(values, axis=1))
-    played = Rollout(
-        actions_, positions, chosen, stop_q, log_probs, rewards * alive, stops, alive, continues, next_values
-    )
-    if best:
-        best_q, best_ids = (jnp.stack(column, axis=1) for column in zip(*best, strict=True))
-        played = played.replace(best=best_ids, best_q_values=best_q)
-    return played, looked
+    # The last step ends every episode, so the value of the state after it never counts.
+    values = jax.lax.stop_gradient(jnp.concatenate([values[:, 1:], jnp.zeros((size, 1))], axis=1))
+    played = Rollout(picks, positions, chosen, stop_q, log_probs, rewards * alive, stops, alive, continues, values)
+    if best is not None:
+        played = played.replace(best=jnp.moveaxis(best[0], 0, 1), best_q_values=jnp.moveaxis(best[1], 0, 1))
+    return played, seen
 
 
 _MOST_GOLD = 16

@@ -76,7 +76,7 @@ def test_a_step_finds_what_a_taken_chunk_names():
     _, looked = jax.jit(
         lambda: pool_rollout(linear_network(), params, batch_of(table, asked), jax.random.key(0), make_greedy(), env)
     )()
-    ids = [set(np.asarray(one.ids[0])[np.asarray(one.allowed[0])].tolist()) for one in looked]
+    ids = [set(own[0][may[0]].tolist()) for own, may in zip(*map(np.asarray, looked[:2]), strict=True)]
     found = int(np.asarray(asked.found)[0, 0])
     assert ids[0] == {0, found}  # all products are 0, so the first chunk is nearest; the question names it
     assert 1 in ids[1] and 0 not in ids[1]  # chunk 0 is taken, and names Howard Hawks
@@ -140,8 +140,7 @@ def test_a_taken_chunk_never_returns():
     )(jax.random.key(2))
     actions = np.asarray(played.actions)
     assert all(len(set(row)) == 6 for row in actions.tolist())
-    for t, seen in enumerate(looked):
-        ids, allowed = np.asarray(seen.ids), np.asarray(seen.allowed)
+    for t, (ids, allowed) in enumerate(zip(*map(np.asarray, looked[:2]), strict=True)):
         for row in range(len(ids)):
             own = ids[row][allowed[row]].tolist()
             assert len(set(own)) == len(own) >= 2 and not set(own) & set(actions[row, :t].tolist())

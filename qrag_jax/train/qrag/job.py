@@ -114,7 +114,9 @@ def make_pool_score(towers: "Towers", task: Task, batch_size: int, mesh: Mesh) -
         batch = materialise(*pools, sample)
         assert isinstance(batch, PoolBatch)
         policy = make_greedy(-1 if retriever.env.stop else None)
-        return pool_rollout(retriever.network, params, batch, jax.random.key(0), policy, retriever.env)[0].rewards.sum(1)
+        return pool_rollout(retriever.network, params, batch, jax.random.key(0), policy, retriever.env)[0].rewards.sum(
+            1
+        )
 
     def score(params: PyTree) -> float:
         with jax.set_mesh(mesh):

@@ -133,7 +133,7 @@ def _mean_entropy(
 
 
 def pool_ranking_loss(
-    params: PyTree, batch: PoolBatch, played: Rollout, looked: Sequence[Looked], config: EnvConfig
+    params: PyTree, batch: PoolBatch, played: Rollout, looked: Looked, config: EnvConfig
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """`ranking_loss` over the candidates of each step of an episode over a pool, the gold chunks among them.
 
@@ -141,18 +141,19 @@ def pool_ranking_loss(
     number of chunks left out divided by the number drawn, so the estimate is unbiased.
 
     Args:
-        looked: the candidates of each step (`pool.pool_rollout` with gold).
+        looked: the candidates of all steps (`pool.pool_rollout` with gold).
     """
-    scale = ranking_factor(params["ranking"])
+    scale, num = ranking_factor(params["ranking"]), looked.ids.shape[-1]
     steps = []
-    for t, seen in enumerate(looked):
-        num, taken = seen.ids.shape[1], played.actions[:, :t]
-        weights = jnp.pad(seen.log_weights, ((0, 0), (0, int(config.stop))))
-        right = jnp.take_along_axis(batch.gold, jnp.maximum(seen.ids, 0), axis=1) & seen.allowed[:, :num]
+    for t in range(config.num_steps):
+        ids, allowed = looked.ids[t], looked.allowed[t]
+        weights = jnp.pad(looked.log_weights[t], ((0, 0), (0, int(config.stop))))
+        right = jnp.take_along_axis(batch.gold, jnp.maximum(ids, 0), axis=1) & allowed[:, :num]
         if config.stop:
-            found = jnp.take_along_axis(batch.gold, taken, axis=1).sum(axis=1) == batch.gold.sum(axis=1)
-            right = jnp.concatenate([right, found[:, None]], axis=1)
-        steps.append((scale * seen.q.sum(axis=1) + weights, seen.allowed, right, None))
+            taken = jnp.take_along_axis(batch.gold, played.actions[:, :t], axis=1)
+            is_complete = taken.sum(axis=1, keepdims=True) == batch.gold.sum(axis=1, keepdims=True)
+            right = jnp.concatenate([right, is_complete], axis=1)
+        steps.append((scale * looked.q[t].sum(axis=1) + weights, allowed, right, None))
     return _mean_entropy(steps, played, scale)
 
 

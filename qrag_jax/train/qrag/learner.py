@@ -5,7 +5,7 @@ is a value of `LearnerConfig`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple
@@ -189,7 +189,7 @@ def _play_for_q(
     epsilon: jax.Array,
     env: EnvConfig,
     config: LearnerConfig,
-) -> tuple[jax.Array, dict[str, jax.Array], Rollout, Sequence[Looked]]:
+) -> tuple[jax.Array, dict[str, jax.Array], Rollout, Looked | None]:
     """`q_loss`, the rollout that it is of, and the candidates of each step over a pool."""
     policy = make_boltzmann(temperature, epsilon, config.top_k_actions)
     critic = jax.lax.stop_gradient(target_params if config.target_network else params)
@@ -204,7 +204,7 @@ def _play_for_q(
         played, looked = pool_rollout(network, params, batch, key, policy, env, critic, value, with_gold=True)
         q_tm1 = played.q_values
     else:
-        acting, looked = jax.lax.stop_gradient(params) if config.reencode else params, ()
+        acting, looked = jax.lax.stop_gradient(params) if config.reencode else params, None
         played = rollout(network, acting, batch, key, policy, env, critic, value)
         q_tm1 = replay_q_values(network, params, batch, played, env) if config.reencode else played.q_values
     g_tm1 = rollout_targets(played, temperature, config)
@@ -249,10 +249,9 @@ def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objectiv
         terms = {"soft_q": (loss, weights["soft_q"])}
         # Encoded once for all losses that look at them; without one nothing is.
         if isinstance(batch, PoolBatch):
+            assert looked is not None
             taken = [jnp.sort(played.actions[:, :t], axis=1) for t in range(env.num_steps)]
-            visited = [
-                Visited(*one, seen.allowed, seen.states, seen.q) for *one, seen in zip(taken, looked, strict=True)
-            ]
+            visited = [Visited(one, looked.allowed[t], looked.states[t], looked.q[t]) for t, one in enumerate(taken)]
             rank = partial(pool_ranking_loss, params, batch, played, looked, env)
         else:
             visited = list(visited_states(network, params, batch, played, env)) if weights.keys() & _BESIDE else []
