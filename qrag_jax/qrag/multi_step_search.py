@@ -104,7 +104,7 @@ def action_bank(retriever: QRagRetriever, corpus: Corpus) -> ActionBank:
     return _bank(retriever, len(corpus.leaves), corpus.num_beyond_window, pool, texts)
 
 
-def _num_slots(num_chunks: int) -> int:
+def num_slots(num_chunks: int) -> int:
     """The smallest of 8, 12, 16, 24, 32, 48, ... that is at least the number of chunks."""
     power = 1 << (num_chunks - 1).bit_length()
     return max(_FEWEST_SLOTS, power * 3 // 4 if power * 3 // 4 >= num_chunks else power)
@@ -114,7 +114,7 @@ def _with_slots(rows: PyTree) -> PyTree:
     """The rows, and copies of the last one up to a number of slots: no context names them, so they are never read."""
 
     def fill(leaf: np.ndarray) -> np.ndarray:
-        more = _num_slots(len(leaf)) - len(leaf)
+        more = num_slots(len(leaf)) - len(leaf)
         return np.pad(leaf, [(0, more)] + [(0, 0)] * (leaf.ndim - 1), mode="edge")
 
     return jax.tree.map(fill, rows)

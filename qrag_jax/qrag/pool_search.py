@@ -10,6 +10,7 @@ import numpy as np
 
 from qrag_jax.models.towers.q_network import Network, PyTree, VectorRows
 from qrag_jax.qrag.env import EnvConfig, Rollout
+from qrag_jax.qrag.multi_step_search import num_slots
 from qrag_jax.qrag.policy import make_greedy
 from qrag_jax.qrag.pool import PoolBatch, pool_rollout
 from qrag_jax.qrag.pool_tables import AskedRows, PoolReader, PoolTable
@@ -27,7 +28,7 @@ class PoolBank:
     Attributes:
         retriever: of the run.
         reader: makes the tables of questions.
-        table: of the pool, on the device.
+        table: of the pool, on the device, padded so that pools of many sizes share few compiled functions.
         num_texts_cut: chunks that are longer than the window.
     """
 
@@ -43,9 +44,9 @@ class PoolBank:
 
     def play(self, questions: Sequence[str], num_steps: int, num_best: int = 0) -> Rollout:
         """Greedy episodes of the questions, as NumPy arrays; actions are chunk numbers."""
-        if num_steps > self.table.num_chunks:
+        if num_steps > len(self.texts):
             raise InputError(
-                f"{self.table.num_chunks} chunks in the pool cannot give {num_steps} picks: lower num_steps"
+                f"{len(self.texts)} chunks in the pool cannot give {num_steps} picks: lower num_steps"
             )
         rows, _ = self.retriever.rows(questions, "question")
         assert isinstance(rows, VectorRows)
@@ -84,7 +85,18 @@ def make_pool_bank(retriever: QRagRetriever, pool: PoolTexts, progress: Progress
         vectors = np.asarray(rows.vectors)
     else:
         check_encoder(retriever, pool)
-    return PoolBank(retriever, reader, jax.device_put(reader.table(vectors)), num_cut)
+    return PoolBank(retriever, reader, jax.device_put(_with_slots(reader.table(vectors))), num_cut)
+
+
+def _with_slots(table: PoolTable) -> PoolTable:
+    """The table with chunks and words behind its own that nothing leads to; they belong to no document."""
+    num_chunks, num_words = table.num_chunks, len(table.idf)
+    more = num_slots(num_words) - num_words
+    fill = num_slots(num_chunks) - num_chunks
+    rows = table.replace(idf=None, shared=None, mean=None)
+    rows = jax.tree.map(lambda x: np.pad(x, [(0, fill)] + [(0, 0)] * (x.ndim - 1), mode="edge"), rows)
+    rows.document[num_chunks:] = -1
+    return rows.replace(idf=np.pad(table.idf, (0, more)), shared=np.pad(table.shared, (0, more)), mean=table.mean)
 
 
 def check_pools(retriever: QRagRetriever) -> None:

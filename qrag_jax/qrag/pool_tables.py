@@ -19,7 +19,7 @@ from qrag_jax.types import InputError
 
 IN_NAME, IN_TITLE = 1, 2  # flags of a word of a chunk
 _MOST_WORDS = 128  # distinct words of a chunk that count
-_MULTIPLE = 16  # of the number of words of a row, so that pools share compiled shapes
+_MULTIPLE = 32  # of the number of words of a row, so that pools share compiled shapes
 _RARE = 12  # a word of a name that is in more chunks joins none of them
 
 

@@ -269,7 +269,8 @@ def _fresh_params(network: Network, env: EnvConfig, key: jax.Array) -> PyTree:
     params = {**network.init(key), **fresh_heads(network.dim, env.num_q_heads, stop_head, env.ranking_scale)}
     if env.links:  # with a key of its own: the towers are those of a run without
         inputs = env.num_link_inputs
-        params["links"] = fresh_links(jax.random.fold_in(key, 1), inputs, env.link_width, env.num_q_heads)
+        link_key = jax.random.fold_in(key, 1)
+        params["links"] = fresh_links(link_key, inputs, env.link_width, env.num_q_heads, env.link_layers)
     return params
 
 

@@ -158,5 +158,5 @@ def _pick(
         best = [index.top_k(question, most) for question in asked]
     else:
         rows, _ = bank.retriever.rows(asked, "question")
-        best = search_vectors(unit_rows(np.asarray(rows.vectors)), unit_rows(np.asarray(bank.table.rows.vectors)), most)
+        best = search_vectors(unit_rows(np.asarray(rows.vectors)), unit_rows(np.asarray(bank.table.rows.vectors)[: len(bank.texts)]), most)
     return np.stack([ids for ids, _ in best]), np.stack([scores for _, scores in best]), None
