@@ -28,9 +28,10 @@ from qrag_jax.config import load_config
 from qrag_jax.eval.notes.note_scores import score_notes
 from qrag_jax.eval.notes.note_sets import passage_pool, read_passages
 from qrag_jax.eval.retrieval.calibration import fit_on_dev
-from qrag_jax.eval.retrieval.score import open_run
+from qrag_jax.eval.retrieval.score import Run, open_run
 from qrag_jax.eval.tables import share
 from qrag_jax.measures.aggregate import holm_p_values, mean_interval, over_seeds, paired_difference
+from qrag_jax.qrag.pool_search import make_pool_bank
 from qrag_jax.qrag.pool_sets import multihop_pool
 from qrag_jax.qrag.tasks import Task
 from qrag_jax.service.pooled import score_pool
@@ -95,7 +96,7 @@ def passages(data: Path, runs: Path, kind: str, pool: str) -> list[tuple[str, st
     return own + [(title, text.removeprefix(f"{title}: ")) for title, text in split]
 
 
-def run(data: Path, runs: Path, name: str, seeds: Sequence[int], fields: Sequence[str]) -> None:
+def run(data: Path, runs: Path, name: str, seeds: Sequence[int], fields: Sequence[str], pools: Sequence[str]) -> None:
     """Trains all seeds together and scores them on dev."""
     vectors = Vectors(runs / "vectors")
     files = train_files(data, runs)
@@ -107,22 +108,44 @@ def run(data: Path, runs: Path, name: str, seeds: Sequence[int], fields: Sequenc
         task, dev = split_pool(vectors.into(multihop_pool(files)), config)
         members = [Member(replace(config, seed=seed), out) for seed, out in zip(seeds, outs, strict=True)]
         train_together(members, task, _print_progress, dev, partial(fit_on_dev, beam_widths=()))
-    for seed, out in zip(seeds, outs, strict=True):
-        trained = open_run(out)
+    for pool in pools:
         for kind, folder in SETS.items():
-            for pool in ("", "distractors", "more"):
-                path = RESULTS / f"{name}_{seed}_{kind}{pool and '_' + pool}.json"
-                if path.exists():
-                    continue
-                dev = str(data / folder / "dev.jsonl.gz")
-                task = vectors.into(multihop_pool([(kind, dev)], passages(data, runs, kind, pool)))
-                methods = ("trained", "single_step", "bm25") if seed == seeds[0] else ("trained",)
-                found = score_pool(trained, task, methods, KS, seed)
-                about = {"run": name, "seed": seed, "fields": list(fields), **machine()}
-                path.write_text(json.dumps({"about": about, "rows": found.rows, "questions": found.questions}) + "\n")
-                print(
-                    kind, pool, [(row["method"], row["k"], round(row["all_gold"], 3)) for row in found.rows], flush=True
-                )
+            _score(
+                data,
+                runs,
+                name,
+                dict(zip(seeds, map(open_run, outs), strict=True)),
+                (kind, folder, pool),
+                vectors,
+                fields,
+            )
+
+
+def _score(
+    data: Path,
+    runs: Path,
+    name: str,
+    trained: dict[int, Run],
+    where: tuple[str, str, str],
+    vectors: Vectors,
+    fields: Sequence[str],
+) -> None:
+    """Scores all seeds on one pool of dev; beyond 4 picks the first one only, as these steps take most of the time."""
+    kind, folder, pool = where
+    task = vectors.into(multihop_pool([(kind, str(data / folder / "dev.jsonl.gz"))], passages(data, runs, kind, pool)))
+    first, bank = next(iter(trained)), None
+    for seed, one in trained.items():
+        path = RESULTS / f"{name}_{seed}_{kind}{pool and '_' + pool}.json"
+        if path.exists():
+            continue
+        assert task.pool is not None
+        bank = bank or make_pool_bank(one.retriever, task.pool)
+        methods, ks = (("trained", "single_step", "bm25"), KS) if seed == first else (("trained",), KS[:2])
+        found = score_pool(one, task, methods, ks, seed, bank=bank)
+        about = {"run": name, "seed": seed, "fields": list(fields), **machine()}
+        path.write_text(json.dumps({"about": about, "rows": found.rows, "questions": found.questions}) + "\n")
+        shown = [(row["method"], row["k"], round(row["all_gold"], 3)) for row in found.rows]
+        print(kind, pool, seed, shown, flush=True)
 
 
 def _print_progress(stage: str, done: int, of: int, metrics: dict[str, float]) -> None:
@@ -130,14 +153,14 @@ def _print_progress(stage: str, done: int, of: int, metrics: dict[str, float]) -
         print(stage, done, of, {key: round(float(value), 3) for key, value in metrics.items()}, flush=True)
 
 
-def score_notes_of(data: Path, runs: Path) -> None:
+def score_notes_of(data: Path, runs: Path, pools: Sequence[str]) -> None:
     """Scores notes on the same pools, question by question."""
     from qrag_jax.data.questions.multihop import READERS
 
     vectors = Vectors(runs / "vectors")
     for kind, folder in SETS.items():
         read = READERS[kind](data / folder / "dev.jsonl.gz")
-        for pool in ("", "distractors", "more"):
+        for pool in pools:
             path = RESULTS / f"notes_{kind}{pool and '_' + pool}.json"
             if path.exists():
                 continue
@@ -214,7 +237,11 @@ def _found(one: dict[str, Any], method: str, k: int) -> np.ndarray:
 
 def _rows(name: str, kind: str, pool: str, files: Sequence[dict[str, Any]]) -> list[list[str]]:
     chunks = f"{files[0]['rows'][0]['num_chunks']:,}"
-    means = [over_seeds([mean_interval(_found(one, "trained", k)) for one in files]) for k in KS]
+    several = [files, files, files[:1]]  # beyond 4 picks the first seed only
+    means = [
+        over_seeds([mean_interval(_found(one, "trained", k)) for one in some])
+        for k, some in zip(KS, several, strict=True)
+    ]
     of_seeds = ", ".join(share(float(_found(one, "trained", 4).mean())) for one in files)
     rows = [[kind, pool or "-", f"**{name}** (at 4: {of_seeds})", *map(interval, means), chunks]]
     for method in ("single_step", "bm25"):
@@ -230,13 +257,14 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/corpus"))
     parser.add_argument("--name", default="pool")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--pools", nargs="*", choices=("distractors", "more"), default=["distractors", "more"])
     parser.add_argument("--set", nargs="*", default=[])
     args = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
     if args.stage == "run":
-        run(args.data, args.runs, args.name, args.seeds, args.set)
+        run(args.data, args.runs, args.name, args.seeds, args.set, ["", *args.pools])
     elif args.stage == "notes":
-        score_notes_of(args.data, args.runs)
+        score_notes_of(args.data, args.runs, ["", *args.pools])
     write_table()
 
 

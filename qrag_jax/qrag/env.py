@@ -107,7 +107,12 @@ class EnvConfig:
 
     def __post_init__(self) -> None:
         scales = {"ranking_scale": f"[{SCALES[0]}, {SCALES[1]:g}]"}  # what is learned from there stays in it too
-        within = {"link_layers": "[1, 2]", "theta": "(0, inf]", "delta": "(0, inf]", "ell": f"(0, {self.delta})"}  # or intervals overlap
+        within = {
+            "link_layers": "[1, 2]",
+            "theta": "(0, inf]",
+            "delta": "(0, inf]",
+            "ell": f"(0, {self.delta})",
+        }  # or intervals overlap
         check_fields(self, positive=("num_steps", "num_q_heads", "link_width"), within=within | scales)
         if self.stop and (self.reward not in REWARDS.choices("stop") or self.end_at_completion):
             raise UsageError(

@@ -62,9 +62,7 @@ def ranking_factor(ranking: dict[str, Array]) -> Float[Array, ""]:
     return jnp.exp(jnp.clip(ranking["log_scale"], low, high))
 
 
-def fresh_links(
-    key: Array, num_inputs: int, width: int, num_q_heads: int, num_layers: int = 1
-) -> dict[str, Array]:
+def fresh_links(key: Array, num_inputs: int, width: int, num_q_heads: int, num_layers: int = 1) -> dict[str, Array]:
     """Parameters of `link_q_values`: `linear` and `out` are zeros, so links have no effect at first.
 
     Args:

@@ -45,9 +45,7 @@ class PoolBank:
     def play(self, questions: Sequence[str], num_steps: int, num_best: int = 0) -> Rollout:
         """Greedy episodes of the questions, as NumPy arrays; actions are chunk numbers."""
         if num_steps > len(self.texts):
-            raise InputError(
-                f"{len(self.texts)} chunks in the pool cannot give {num_steps} picks: lower num_steps"
-            )
+            raise InputError(f"{len(self.texts)} chunks in the pool cannot give {num_steps} picks: lower num_steps")
         rows, _ = self.retriever.rows(questions, "question")
         assert isinstance(rows, VectorRows)
         asked = self.reader.questions(questions, np.asarray(rows.vectors))

@@ -1,7 +1,7 @@
 """Scores a run that searches many documents: `qrag eval --pooled` and `--corpus`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -99,6 +99,7 @@ def score_pool(
     ks: Sequence[int] = (2, 4, 10),
     seed: int = 0,
     watch: Watch = NOBODY,
+    bank: PoolBank | None = None,
 ) -> Pooled:
     """Scores the picks of each method. A question with more gold than k can never be complete; it counts as not.
 
@@ -106,6 +107,7 @@ def score_pool(
         trained: a run over many documents.
         task: with a pool, perhaps with its vectors.
         methods, ks, seed: as of `PooledRequest`.
+        bank: of the task, by any run of the same encoder; None makes it.
     """
     assert task.pool is not None
     most, contexts = max(ks), task.contexts(np.arange(len(task)), np.random.default_rng(0))
@@ -113,7 +115,9 @@ def score_pool(
         raise InputError(f"{task.name}: {len(task.texts)} chunks cannot give {most} picks: lower k")
     asked = [task.questions[i] for i in contexts.questions]
     check_questions(trained.retriever, asked)
-    bank = make_pool_bank(trained.retriever, task.pool, lambda done, of: watch.report("embed", done, of, {}))
+    if bank is None:
+        bank = make_pool_bank(trained.retriever, task.pool, lambda done, of: watch.report("embed", done, of, {}))
+    bank = replace(bank, retriever=trained.retriever)
     gold = [row[row >= 0] for row in contexts.chunks]
     rows, questions = [], []
     for method in methods:
@@ -158,5 +162,7 @@ def _pick(
         best = [index.top_k(question, most) for question in asked]
     else:
         rows, _ = bank.retriever.rows(asked, "question")
-        best = search_vectors(unit_rows(np.asarray(rows.vectors)), unit_rows(np.asarray(bank.table.rows.vectors)[: len(bank.texts)]), most)
+        best = search_vectors(
+            unit_rows(np.asarray(rows.vectors)), unit_rows(np.asarray(bank.table.rows.vectors)[: len(bank.texts)]), most
+        )
     return np.stack([ids for ids, _ in best]), np.stack([scores for _, scores in best]), None
