@@ -302,7 +302,8 @@ def pool_rollout(
     critic_actions = None if critic is None else network.actions(critic, batch.pool.rows)
     gold_ids = _gold_ids(batch.gold) if with_gold else None
 
-    def play(taken: Array, step: Array) -> tuple[Array, tuple[Any, ...]]:
+    def play(picks: Array, step: Array) -> tuple[Array, tuple[Any, ...]]:
+        taken = picks[:, : num_steps - 1]  # of the last step at most
         seen = look(network, params, batch, actions, taken, step, config, extra=gold_ids)
         q, num = jax.lax.stop_gradient(seen.q).sum(1), seen.ids.shape[1]
         slot, log_prob = policy(jax.vmap(lambda own: jax.random.fold_in(own, step))(keys), q, seen.allowed)
@@ -321,8 +322,8 @@ def pool_rollout(
         slot = jnp.where(stops, jnp.argmax(seen.allowed, axis=1).astype(jnp.int32), slot)
         action = jnp.take_along_axis(seen.ids, slot[:, None], axis=1)
         rho = jax.vmap(pool_positions, in_axes=(None, 0, 0, None))(batch.pool, taken, action, config)[:, 0]
-        taken = jax.lax.dynamic_update_slice(taken, action, (0, step))
-        return taken, (rho, chosen_q, stop_q, log_prob, stops, next_value, best, seen)
+        picks = jax.lax.dynamic_update_slice(picks, action, (0, step))
+        return picks, (rho, chosen_q, stop_q, log_prob, stops, next_value, best, seen)
 
     none = jnp.full((size, num_steps), -1, jnp.int32)
     picks, (*columns, best, seen) = jax.lax.scan(play, none, jnp.arange(num_steps))
