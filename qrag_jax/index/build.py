@@ -28,7 +28,6 @@ from qrag_jax.index.methods import (
     Show,
     Stop,
     multi_step_method,
-    pool_method,
     single_step_method,
 )
 from qrag_jax.index.parent_texts import text_parents
@@ -269,8 +268,7 @@ def _run_method(run: "str | QRagRetriever", num_steps: int | None, show: Show | 
             "env.reward=at_end (a learned stop)",
         )
     ends = Stop(threshold and threshold[0], stop and loaded.env.stop)
-    make = multi_step_method if loaded.env.pool is None else pool_method
-    return make(loaded, num_steps, show, name, ends)
+    return multi_step_method(loaded, num_steps, show, name, ends)
 
 
 def make_maker(settings: IndexSettings) -> partial[Maker]:

@@ -21,7 +21,18 @@ from qrag_jax.names import CHUNKERS, RetrieverName
 from qrag_jax.search.corpus import ChunkDocument, Corpus, build_corpus
 from qrag_jax.search.hybrid import Ranked, Retrieve, check_top_k, make_single_step
 from qrag_jax.search.pool_texts import pool_of
-from qrag_jax.types import AS_MADE, Arg, CountTokens, Document, Embed, Encoder, EncoderOptions, InputError, Step
+from qrag_jax.types import (
+    AS_MADE,
+    Arg,
+    CountTokens,
+    Document,
+    Embed,
+    Encoder,
+    EncoderOptions,
+    InputError,
+    Step,
+    Trajectory,
+)
 
 if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
@@ -171,7 +182,9 @@ def multi_step_method(
     encoder: str = "run",
     stop: Stop = Stop(),
 ) -> Method:
-    """A method of a trained run: it picks sentences step by step. The first question about a corpus embeds it.
+    """A method of a trained run: it picks sentences step by step, or passages if it was trained on many documents.
+
+    The first question about a corpus makes its bank.
 
     Args:
         retriever: a run trained on text.
@@ -184,11 +197,14 @@ def multi_step_method(
         UsageError: the run was trained on given vectors, so it has no encoder to read documents.
     """
     from qrag_jax.qrag.multi_step_search import action_bank, check_questions, num_tokens_asked, search_bank
+    from qrag_jax.qrag.pool_search import make_pool_bank, search_pool
 
     embed = retriever.chunk_encoder if show is None else show(retriever.chunk_encoder)
     assert retriever.encoder is not None  # chunk_encoder has checked it
-    count = retriever.encoder.tokenizer.count
-    bank_of = lru_cache(maxsize=1)(lambda corpus: action_bank(retriever, corpus))
+    count, in_pool = retriever.encoder.tokenizer.count, retriever.env.pool is not None
+    make_bank = (lambda run, corpus: make_pool_bank(run, pool_of(corpus))) if in_pool else action_bank
+    search: Callable[..., Trajectory] = search_pool if in_pool else search_bank
+    bank_of = lru_cache(maxsize=1)(lambda corpus: make_bank(retriever, corpus))
     asked = [0]
 
     def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Picks:
@@ -203,7 +219,7 @@ def multi_step_method(
             )
         most = top_k if top_k is not None else num_steps if num_steps is not None else retriever.env.num_steps
         bank = bank_of(corpus)
-        found = search_bank(bank, question, min(most, there), threshold=stop.threshold, learned_stop=stop.learned)
+        found = search(bank, question, min(most, there), threshold=stop.threshold, learned_stop=stop.learned)
         picks = _picks(corpus, found.steps)
         asked[0] += num_tokens_asked(retriever, question, [corpus.texts[node] for node in picks.ids.tolist()])
         prevented = None if found.prevented is None else _picks(corpus, [found.prevented])
@@ -214,60 +230,16 @@ def multi_step_method(
         return counts.num_tokens + asked[0], counts.num_texts_cut
 
     return Method(
-        chunk=lambda document: unit_chunks(document, count, window=retriever.model.encoder.window),
+        chunk=make_chunker(DEFAULT_CHUNKING, count)
+        if in_pool
+        else lambda document: unit_chunks(document, count, window=retriever.model.encoder.window),
         retrieve=retrieve,
         count=count,
         spent=spent,
         check=lambda question: check_questions(retriever, [question]),
         embed=embed,
         encoder=encoder,
-        is_sentences=True,
-    )
-
-
-def pool_method(
-    retriever: "QRagRetriever",
-    num_steps: int | None = None,
-    show: Show | None = None,
-    encoder: str = "run",
-    stop: Stop = Stop(),
-) -> Method:
-    """A method of a run that was trained to search many documents; arguments as of `multi_step_method`.
-
-    It picks passages, as `single_step_method` cuts them. The first question about a corpus makes its tables.
-    """  # fmt: skip
-    from qrag_jax.qrag.multi_step_search import NUM_RUNNERS_UP, check_questions, num_tokens_asked, trajectory_of
-    from qrag_jax.qrag.pool_search import make_pool_bank
-
-    embed = retriever.chunk_encoder if show is None else show(retriever.chunk_encoder)
-    assert retriever.encoder is not None  # chunk_encoder has checked it
-    count = retriever.encoder.tokenizer.count
-    bank_of = lru_cache(maxsize=1)(lambda corpus: make_pool_bank(retriever, pool_of(corpus)))
-    asked = [0]
-
-    def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Picks:
-        check_top_k(top_k)
-        most = min(top_k or num_steps or retriever.env.num_steps, len(corpus.leaves))
-        found = trajectory_of(
-            bank_of(corpus).play([question], most, 1 + NUM_RUNNERS_UP), "", stop.threshold, stop.learned
-        )
-        picks = _picks(corpus, found.steps)
-        asked[0] += num_tokens_asked(retriever, question, ())
-        prevented = None if found.prevented is None else _picks(corpus, [found.prevented])
-        return replace(picks, stop_reason=found.stop_reason, prevented=prevented)
-
-    return Method(
-        chunk=make_chunker(DEFAULT_CHUNKING, count),
-        retrieve=retrieve,
-        count=count,
-        spent=lambda: (
-            retriever.chunk_encoder.counts.num_tokens + asked[0],
-            retriever.chunk_encoder.counts.num_texts_cut,
-        ),
-        check=lambda question: check_questions(retriever, [question]),
-        embed=embed,
-        chunking=DEFAULT_CHUNKING,
-        encoder=encoder,
+        is_sentences=not in_pool,
     )
 
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from qrag_jax.models.towers.q_network import Network, PyTree, VectorRows
 from qrag_jax.qrag.env import EnvConfig, Rollout
-from qrag_jax.qrag.multi_step_search import num_slots
+from qrag_jax.qrag.multi_step_search import NUM_RUNNERS_UP, num_slots, trajectory_of
 from qrag_jax.qrag.policy import make_greedy
 from qrag_jax.qrag.pool import PoolBatch, pool_rollout
 from qrag_jax.qrag.pool_tables import AskedRows, PoolReader, PoolTable
 from qrag_jax.qrag.retriever import Progress, QRagRetriever
 from qrag_jax.search.pool_texts import PoolTexts
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, Trajectory, UsageError
 
 _PER_CALL = 16  # questions of a compiled call
 
@@ -84,6 +84,18 @@ def make_pool_bank(retriever: QRagRetriever, pool: PoolTexts, progress: Progress
     else:
         check_encoder(retriever, pool)
     return PoolBank(retriever, reader, jax.device_put(_with_slots(reader.table(vectors))), num_cut)
+
+
+def search_pool(
+    bank: PoolBank,
+    question: str,
+    num_steps: int,
+    query_id: str = "",
+    threshold: float | None = None,
+    learned_stop: bool = False,
+) -> Trajectory:
+    """As `multi_step_search.search_bank`, over a pool."""
+    return trajectory_of(bank.play([question], num_steps, 1 + NUM_RUNNERS_UP), query_id, threshold, learned_stop)
 
 
 def _with_slots(table: PoolTable) -> PoolTable:

@@ -63,7 +63,12 @@ DevScore = Callable[[PyTree], float]
 
 
 def make_dev_score(
-    retriever: QRagRetriever, task: Task, batch_size: int, seed: int, mesh: Mesh | None = None
+    retriever: QRagRetriever,
+    task: Task,
+    batch_size: int,
+    seed: int,
+    mesh: Mesh | None = None,
+    pools: PyTree = None,
 ) -> DevScore:
     """Parameters -> mean return of a greedy episode over all queries of a task: completion, and how early.
 
@@ -72,6 +77,7 @@ def make_dev_score(
     Args:
         retriever: whose towers are scored; its own parameters are not used.
         mesh: devices that the parameters live on; None is the first one.
+        pools: of the texts and the questions, on these devices; None makes them.
     """
     if not len(task):
         raise InputError(
@@ -80,48 +86,24 @@ def make_dev_score(
         )
     task.check_steps(retriever.env.num_steps)
     mesh = make_mesh(MeshConfig()) if mesh is None else mesh
-    rows, _ = retriever.rows(task.texts, "chunk")
-    questions, _ = retriever.rows(task.questions, "question")
+    if pools is None:
+        rows, _ = retriever.rows(task.texts, "chunk")
+        questions, _ = retriever.rows(task.questions, "question")
+        pools = place((rows, questions), replicated(mesh))
     link = make_linker(retriever.env, task.texts, task.questions)
     samples = _samples(task, link, min(batch_size, len(task)), seed, mesh)
-    pools = place((rows, questions), replicated(mesh))
 
     @partial(jax.jit, out_shardings=replicated(mesh))
     def play(params: PyTree, pools: PyTree, sample: Sample) -> jax.Array:
         batch = materialise(pools[0], pools[1], sample)
-        played = rollout(retriever.network, params, batch, jax.random.key(0), make_greedy(), retriever.env)
+        how = retriever.network, params, batch, jax.random.key(0), make_greedy(), retriever.env
+        played = pool_rollout(*how)[0] if isinstance(batch, PoolBatch) else rollout(*how)
         return played.rewards.sum(1)
 
     def score(params: PyTree) -> float:
         with jax.set_mesh(mesh):
             returns = np.concatenate([np.asarray(play(params, pools, sample)) for sample in samples])
         return float(returns[: len(task)].mean())
-
-    return score
-
-
-def make_pool_score(towers: "Towers", task: Task, batch_size: int, mesh: Mesh) -> DevScore:
-    """`make_dev_score` of queries to the pool that is trained on, by its tables."""
-    retriever, packer = towers.retriever, Packer(rows_multiple(mesh))
-    contexts = task.contexts(np.arange(len(task)), np.random.default_rng(0))
-    size = min(batch_size, len(task))
-    parts = [np.minimum(np.arange(first, first + size), len(task) - 1) for first in range(0, len(task), size)]
-    for _ in range(2):  # until the shape holds every batch
-        samples = [packer(jax.tree.map(lambda x, part=part: x[part], contexts)) for part in parts]
-
-    @partial(jax.jit, out_shardings=replicated(mesh))
-    def returns(params: PyTree, pools: PyTree, sample: Sample) -> jax.Array:
-        batch = materialise(*pools, sample)
-        assert isinstance(batch, PoolBatch)
-        policy = make_greedy(-1 if retriever.env.stop else None)
-        return pool_rollout(retriever.network, params, batch, jax.random.key(0), policy, retriever.env)[0].rewards.sum(
-            1
-        )
-
-    def score(params: PyTree) -> float:
-        with jax.set_mesh(mesh):
-            found = [np.asarray(returns(params, (towers.chunks, towers.questions), sample)) for sample in samples]
-        return float(np.concatenate(found)[: len(task)].mean())
 
     return score
 
@@ -212,11 +194,10 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
     bests: list[KeepBest | None] = [None] * len(members)
     if dev is not None and dev.pool is not None:
         dev = replace(dev, pool=replace(dev.pool, vectors=np.asarray(towers.chunks.rows.vectors)))
-        score = make_pool_score(towers, dev, config.data.batch_size, mesh)
-        bests = [KeepBest(score) for _ in members]
-    elif dev is not None:
+    if dev is not None:
         part_size = config.data.batch_size // config.learner.accumulate  # environments that are played at a time
-        score = make_dev_score(towers.retriever, dev, part_size, config.data_seed, mesh)
+        pools = None if dev.pool is None else (towers.chunks, towers.questions)
+        score = make_dev_score(towers.retriever, dev, part_size, config.data_seed, mesh, pools)
         bests = [KeepBest(score) for _ in members]
     learner = make_learner(towers.retriever.network, config.env, config.learner, config.num_updates)
     layout = Layout(mesh, len(members), config.learner.accumulate)
