@@ -22,14 +22,7 @@ from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.documents.read import find_files
 from qrag_jax.index.folder import is_index
 from qrag_jax.index.load import ChooseNames, load_with_notes
-from qrag_jax.index.methods import (
-    DEFAULT_CHUNKING,
-    Method,
-    Show,
-    Stop,
-    multi_step_method,
-    single_step_method,
-)
+from qrag_jax.index.methods import DEFAULT_CHUNKING, Method, Show, Stop, multi_step_method, single_step_method
 from qrag_jax.index.parent_texts import text_parents
 from qrag_jax.index.prepare import Maker
 from qrag_jax.index.remove import outside
