@@ -70,7 +70,7 @@ class Vectors:
     def into(self, task: Task) -> Task:
         """The task with the vectors of its pool."""
         assert task.pool is not None
-        return replace(task, pool=replace(task.pool, vectors=self.of(task.texts)))
+        return replace(task, pool=replace(task.pool, vectors=self.of(task.pool.texts)))
 
 
 def train_files(data: Path, runs: Path) -> list[tuple[str, str]]:
@@ -182,7 +182,7 @@ def _known(vectors: Vectors) -> Embed:
 
 def write_table() -> None:
     """The page of all results."""
-    told = [__doc__.split("\n\n")[0].rstrip(".")]
+    told = [(__doc__ or "").split("\n\n")[0].rstrip(".")]
     tests: list[tuple[str, str, Any]] = []
     table, abouts = [], []
     names = dict.fromkeys(path.name.split("_")[0] for path in sorted(RESULTS.glob("*_*_*.json")))

@@ -51,9 +51,7 @@ def with_mined(sample: Sample, ids: AnyArray) -> Sample:
     )
 
 
-def materialise(
-    chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined: AnyArray | None = None
-) -> Batch | PoolBatch:
+def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined: AnyArray | None = None) -> PyTree:
     """Gathers a batch's rows from the pools, on the device. Pure; call it inside the jitted update.
 
     Args:

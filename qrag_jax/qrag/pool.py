@@ -6,6 +6,7 @@ these lists is cut, so it never returns. Q of a candidate is exact: its true pos
 to the taken chunks.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -308,7 +309,7 @@ def pool_rollout(
         q, num = jax.lax.stop_gradient(seen.q).sum(1), seen.ids.shape[1]
         slot, log_prob = policy(jax.vmap(lambda own: jax.random.fold_in(own, step))(keys), q, seen.allowed)
         next_value = jnp.zeros(size)
-        if critic is not None and value is not None:
+        if critic_actions is not None and value is not None:
             there = look(network, critic, batch, critic_actions, taken, step, config, at=seen)
             next_value = value(there.q, seen.allowed)
         best = None
@@ -336,7 +337,7 @@ def pool_rollout(
     values = jax.lax.stop_gradient(jnp.concatenate([values[:, 1:], jnp.zeros((size, 1))], axis=1))
     played = Rollout(picks, positions, chosen, stop_q, log_probs, rewards * alive, stops, alive, continues, values)
     if best is not None:
-        played = played.replace(best=jnp.moveaxis(best[0], 0, 1), best_q_values=jnp.moveaxis(best[1], 0, 1))
+        played = replace(played, best=jnp.moveaxis(best[0], 0, 1), best_q_values=jnp.moveaxis(best[1], 0, 1))
     return played, seen
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qrag_jax.models.towers.q_network import Network, PyTree, VectorRows
-from qrag_jax.qrag.env import EnvConfig, Rollout
+from qrag_jax.qrag.env import EnvConfig, PoolConfig, Rollout
 from qrag_jax.qrag.multi_step_search import NUM_RUNNERS_UP, num_slots, trajectory_of
 from qrag_jax.qrag.policy import make_greedy
 from qrag_jax.qrag.pool import PoolBatch, pool_rollout
@@ -42,13 +42,17 @@ class PoolBank:
         """The texts of the chunks."""
         return self.reader.pool.texts
 
+    def question_vectors(self, questions: Sequence[str]) -> np.ndarray:
+        """Vectors of questions by the encoder of the run."""
+        rows, _ = self.retriever.rows(questions, "question")
+        assert isinstance(rows, VectorRows)  # of latent towers
+        return np.asarray(rows.vectors)
+
     def play(self, questions: Sequence[str], num_steps: int, num_best: int = 0) -> Rollout:
         """Greedy episodes of the questions, as NumPy arrays; actions are chunk numbers."""
         if num_steps > len(self.texts):
             raise InputError(f"{len(self.texts)} chunks in the pool cannot give {num_steps} picks: lower num_steps")
-        rows, _ = self.retriever.rows(questions, "question")
-        assert isinstance(rows, VectorRows)
-        asked = self.reader.questions(questions, np.asarray(rows.vectors))
+        asked = self.reader.questions(questions, self.question_vectors(questions))
         env = replace(self.retriever.env, num_steps=num_steps)
         size, parts = min(len(questions), _PER_CALL), []
         for first in range(0, len(questions), size):
@@ -75,11 +79,12 @@ def make_pool_bank(retriever: QRagRetriever, pool: PoolTexts, progress: Progress
         UsageError: the run picks from contexts.
         InputError: an empty pool, or vectors of another encoder.
     """
-    check_pools(retriever)
-    reader = PoolReader(pool, retriever.env.pool.links, retriever.env.pool.words)
+    sizes = check_pools(retriever)
+    reader = PoolReader(pool, sizes.links, sizes.words)
     vectors, num_cut = pool.vectors, 0
     if vectors is None:
         rows, num_cut = retriever.rows(pool.texts, "chunk", progress)
+        assert isinstance(rows, VectorRows)  # of latent towers
         vectors = np.asarray(rows.vectors)
     else:
         check_encoder(retriever, pool)
@@ -103,19 +108,21 @@ def _with_slots(table: PoolTable) -> PoolTable:
     num_chunks, num_words = table.num_chunks, len(table.idf)
     more = num_slots(num_words) - num_words
     fill = num_slots(num_chunks) - num_chunks
-    rows = table.replace(idf=None, shared=None, mean=None)
+    rows = replace(table, idf=None, shared=None, mean=None)
     rows = jax.tree.map(lambda x: np.pad(x, [(0, fill)] + [(0, 0)] * (x.ndim - 1), mode="edge"), rows)
     rows.document[num_chunks:] = -1
-    return rows.replace(idf=np.pad(table.idf, (0, more)), shared=np.pad(table.shared, (0, more)), mean=table.mean)
+    words = {"idf": np.pad(table.idf, (0, more)), "shared": np.pad(table.shared, (0, more))}
+    return replace(rows, **words, mean=table.mean)
 
 
-def check_pools(retriever: QRagRetriever) -> None:
-    """Refuses a run that picks from contexts."""
+def check_pools(retriever: QRagRetriever) -> PoolConfig:
+    """The sizes of a step's search; refuses a run that picks from contexts."""
     if retriever.env.pool is None:
         raise UsageError(
             "this run was trained to pick from one context: train one with configs/qrag/corpus_latent.yaml (env.pool) "
             "to search many documents"
         )
+    return retriever.env.pool
 
 
 def check_encoder(retriever: QRagRetriever, pool: PoolTexts) -> None:

@@ -209,12 +209,12 @@ class PoolReader:
                 at[word].append(chunk)
         found = []
         for chunk, words in enumerate(rare):
-            weights: Counter[int] = Counter()
+            weights: defaultdict[int, float] = defaultdict(float)
             for word in words:
                 for other in at[word]:
                     weights[other] += self._idf[word]
-            del weights[chunk]
-            found.append([other for other, _ in weights.most_common(self._num_links)])
+            weights.pop(chunk, None)
+            found.append(sorted(weights, key=lambda other: -weights[other])[: self._num_links])
         return found
 
 

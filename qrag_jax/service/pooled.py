@@ -113,7 +113,7 @@ def score_pool(
     most, contexts = max(ks), task.contexts(np.arange(len(task)), np.random.default_rng(0))
     if most > len(task.texts):
         raise InputError(f"{task.name}: {len(task.texts)} chunks cannot give {most} picks: lower k")
-    asked = [task.questions[i] for i in contexts.questions]
+    asked = [str(task.questions[i]) for i in contexts.questions]
     check_questions(trained.retriever, asked)
     if bank is None:
         bank = make_pool_bank(trained.retriever, task.pool, lambda done, of: watch.report("embed", done, of, {}))
@@ -152,17 +152,16 @@ def _pick(
     """Picks [n, most], the values that they were picked by, and how many the run keeps where it stops."""
     if method == "trained":
         played = bank.play(asked, most)
-        q, stop = played.q_values.sum(-1), played.stop_q_values.sum(-1) > played.q_values.sum(-1)
+        q, stop_q = np.asarray(played.q_values).sum(-1), np.asarray(played.stop_q_values).sum(-1)
+        stop = stop_q > q
         kept = None if threshold is None else kept_by_threshold(q, threshold)
         if bank.retriever.env.stop:
             kept = np.where(stop.any(1), stop.argmax(1), most)
-        return played.actions, q, kept
+        return np.asarray(played.actions), q, kept
     if method == "bm25":
         index = Bm25Index(bank.texts)
         best = [index.top_k(question, most) for question in asked]
     else:
-        rows, _ = bank.retriever.rows(asked, "question")
-        best = search_vectors(
-            unit_rows(np.asarray(rows.vectors)), unit_rows(np.asarray(bank.table.rows.vectors)[: len(bank.texts)]), most
-        )
+        of_chunks = np.asarray(bank.table.rows.vectors)[: len(bank.texts)]
+        best = search_vectors(unit_rows(bank.question_vectors(asked)), unit_rows(of_chunks), most)
     return np.stack([ids for ids, _ in best]), np.stack([scores for _, scores in best]), None

@@ -73,12 +73,12 @@ def _fit_on_pool(retriever: QRagRetriever, dev: Task, pool: PoolTexts) -> dict[s
     """`fit_on_dev` of questions to a pool; there are no beams."""
     queries, contexts = draw_contexts(dev)
     played = make_pool_bank(retriever, pool).play(
-        [dev.questions[i] for i in contexts.questions], retriever.env.num_steps
+        [str(dev.questions[i]) for i in contexts.questions], retriever.env.num_steps
     )
     gold = np.zeros((len(queries), len(pool.texts)), bool)
     rows, places = np.nonzero(contexts.gold)
     gold[rows, contexts.chunks[rows, places]] = True
-    fitted = calibrate_threshold(played.actions, played.q_values.sum(-1), gold)
+    fitted = calibrate_threshold(np.asarray(played.actions), np.asarray(played.q_values).sum(-1), gold)
     return {
         "threshold": fitted.threshold,
         "fact_em": fitted.fact_em,

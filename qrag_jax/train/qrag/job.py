@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from qrag_jax.checkpoint import load_checkpoint
-from qrag_jax.models.towers.q_network import PyTree
+from qrag_jax.models.towers.q_network import PyTree, VectorRows
 from qrag_jax.qrag.batching import Link, Packer, Sample, make_linker, materialise
 from qrag_jax.qrag.env import rollout
 from qrag_jax.qrag.heads import HEADS
@@ -237,11 +237,13 @@ def _make_towers(first: Member, task: Task, mesh: Mesh, report: Report) -> Tower
         "num_questions_cut": num_questions_cut,
         "num_left_out": task.num_left_out,
     }
+    pools: PyTree = rows, questions
     if task.pool is not None and config.env.pool is not None:
         check_encoder(retriever, task.pool)
         reader = PoolReader(task.pool, config.env.pool.links, config.env.pool.words)
-        rows, questions = reader.table(rows.vectors), reader.questions(task.questions, questions.vectors)
-    chunk_pool, question_pool = place((rows, questions), replicated(mesh))
+        assert isinstance(rows, VectorRows) and isinstance(questions, VectorRows)  # of latent towers
+        pools = reader.table(rows.vectors), reader.questions(list(map(str, task.questions)), questions.vectors)
+    chunk_pool, question_pool = place(pools, replicated(mesh))
     return Towers(retriever, chunk_pool, question_pool, files, facts, init)
 
 

@@ -270,6 +270,7 @@ def _sft(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
     def objective(
         params: PyTree, target: PyTree, batch: AnyBatch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
     ) -> tuple[Terms, dict[str, jax.Array]]:
+        assert isinstance(batch, Batch)  # the config refuses a pool
         loss, metrics = trajectory_loss(network, params, batch, key, env)
         return {"sft": (loss, config.losses.get("sft", 1.0))}, metrics
 
