@@ -80,8 +80,7 @@ class EnvConfig:
             together (`heads.coverage_inputs`).
         bridges: links also measure how two chunks join to answer the question by a name that both contain and the
             question lacks (`text_links`).
-        link_width: hidden units between links and Q, in a layer.
-        link_layers: layers of them, 1 or 2.
+        link_width: hidden units between links and Q.
         pool: an episode searches one pool of many documents instead of a context; null picks from a context.
     """
 
@@ -102,17 +101,11 @@ class EnvConfig:
     coverage: bool = False
     bridges: bool = False
     link_width: int = 32
-    link_layers: int = 1
     pool: PoolConfig | None = None
 
     def __post_init__(self) -> None:
         scales = {"ranking_scale": f"[{SCALES[0]}, {SCALES[1]:g}]"}  # what is learned from there stays in it too
-        within = {
-            "link_layers": "[1, 2]",
-            "theta": "(0, inf]",
-            "delta": "(0, inf]",
-            "ell": f"(0, {self.delta})",
-        }  # or intervals overlap
+        within = {"theta": "(0, inf]", "delta": "(0, inf]", "ell": f"(0, {self.delta})"}  # or intervals overlap
         check_fields(self, positive=("num_steps", "num_q_heads", "link_width"), within=within | scales)
         if self.stop and (self.reward not in REWARDS.choices("stop") or self.end_at_completion):
             raise UsageError(

@@ -62,7 +62,7 @@ def ranking_factor(ranking: dict[str, Array]) -> Float[Array, ""]:
     return jnp.exp(jnp.clip(ranking["log_scale"], low, high))
 
 
-def fresh_links(key: Array, num_inputs: int, width: int, num_q_heads: int, num_layers: int = 1) -> dict[str, Array]:
+def fresh_links(key: Array, num_inputs: int, width: int, num_q_heads: int) -> dict[str, Array]:
     """Parameters of `link_q_values`: `linear` and `out` are zeros, so links have no effect at first.
 
     Args:
@@ -70,14 +70,9 @@ def fresh_links(key: Array, num_inputs: int, width: int, num_q_heads: int, num_l
         num_inputs: of `link_inputs`, and of `coverage_inputs` where Q reads them.
 
     Returns:
-        float32 `linear` [inputs, heads], `hidden` [inputs, width], `bias` [width], `out` [width, heads]; of two layers
-        also `second` [width, width] and `second_bias` [width].
+        float32 `linear` [inputs, heads], `hidden` [inputs, width], `bias` [width], `out` [width, heads].
     """
-    second = {}
-    if num_layers == 2:
-        draw = jax.random.normal(jax.random.fold_in(key, 1), (width, width))
-        second = {"second": draw * np.float32(width**-0.5), "second_bias": jnp.zeros(width)}
-    return second | {
+    return {
         "linear": jnp.zeros((num_inputs, num_q_heads)),
         "hidden": jax.random.normal(key, (num_inputs, width)) * np.float32(_SPREAD * num_inputs**-0.5),
         "bias": jnp.zeros(width),
@@ -128,11 +123,6 @@ def coverage_inputs(
 def link_q_values(
     params: dict[str, Array], inputs: Float[Array, "batch chunks inputs"]
 ) -> Float[Array, "batch heads chunks"]:
-    """The term that links add to Q of every chunk: `x U + gelu(x W + b) V`, with U `linear`, W `hidden` and V `out`.
-
-    Of two layers V reads `gelu(gelu(x W + b) S + c)`, with S `second` and c its bias.
-    """
+    """The term that links add to Q of every chunk: `x U + gelu(x W + b) V`, with U `linear`, W `hidden` and V `out`."""
     hidden = jax.nn.gelu(inputs @ params["hidden"] + params["bias"])
-    if "second" in params:
-        hidden = jax.nn.gelu(hidden @ params["second"] + params["second_bias"])
     return jnp.swapaxes(inputs @ params["linear"] + hidden @ params["out"], 1, 2)

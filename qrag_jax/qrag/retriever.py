@@ -269,8 +269,7 @@ def _fresh_params(network: Network, env: EnvConfig, key: jax.Array) -> PyTree:
     params = {**network.init(key), **fresh_heads(network.dim, env.num_q_heads, stop_head, env.ranking_scale)}
     if env.links:  # with a key of its own: the towers are those of a run without
         inputs = env.num_link_inputs
-        link_key = jax.random.fold_in(key, 1)
-        params["links"] = fresh_links(link_key, inputs, env.link_width, env.num_q_heads, env.link_layers)
+        params["links"] = fresh_links(jax.random.fold_in(key, 1), inputs, env.link_width, env.num_q_heads)
     return params
 
 
