@@ -143,7 +143,8 @@ def _score(
         methods, ks = (("trained", "single_step", "bm25"), KS) if seed == first else (("trained",), KS[:2])
         found = score_pool(one, task, methods, ks, seed, bank=bank)
         about = {"run": name, "seed": seed, "fields": list(fields), **machine()}
-        path.write_text(json.dumps({"about": about, "rows": found.rows, "questions": found.questions}) + "\n")
+        kept = [{key: row[key] for key in ("method", "id", "gold", "picks")} for row in found.questions]
+        path.write_text(json.dumps({"about": about, "rows": found.rows, "questions": kept}) + "\n")
         shown = [(row["method"], row["k"], round(row["all_gold"], 3)) for row in found.rows]
         print(kind, pool, seed, shown, flush=True)
 
@@ -226,10 +227,10 @@ def write_table() -> None:
     (RESULTS / "README.md").write_text("\n\n".join(parts) + "\n")
 
 
-_READING = """Intervals are 95%, by bootstrap over questions; of several seeds for other questions and other seeds; beyond 4
-picks the first seed only. Dev questions trained nothing and chose no update. The lengths of the candidate lists were
-chosen by how often the lists hold all gold of the dev pools, so dev is not wholly unseen; features and all else were
-set before dev was scored."""
+_READING = """Intervals are 95%, by bootstrap over questions; of several seeds for other questions and other seeds.
+Beyond 4 picks the first seed only. Dev questions trained nothing and chose no update. The lengths of the candidate
+lists were chosen by how often the lists hold all gold of the dev pools, so dev is not wholly unseen; features and all
+else were set before dev was scored."""
 
 
 def _found(one: dict[str, Any], method: str, k: int) -> np.ndarray:

@@ -34,8 +34,9 @@ def test_index_train_find_and_eval(tmp_path, command):
     path = tmp_path / "questions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in (*asked, lost)))
     assert command("index", "build", index, str(texts))[0] == 0
-    fields = [f"data.corpus={index}", f"data.paths=[{path}]", "num_updates=3", "data.batch_size=4", "dev.share=0.34",
-              "env.num_steps=2", "env.pool.nearest=3", "env.pool.words=2", "env.pool.links=2", "log_every=1"]  # fmt: skip
+    fields = [f"data.corpus={index}", f"data.paths=[{path}]", "num_updates=3", "data.batch_size=4",
+              "dev.share=0.34", "env.num_steps=2", "env.pool.nearest=3", "env.pool.words=2", "env.pool.links=2",
+              "log_every=1"]  # fmt: skip
     code, _, told = command("train", "--config_path", str(CONFIG), "--out", out, *fields)
     assert code == 0 and "1 questions left out: names a file that is not in the corpus" in told
     code, found, _ = command("find", out, index, "Where was the director of Red River born?", "--json")
