@@ -257,10 +257,10 @@ def observe(
     )
     if config.positions == "none":
         return rho, None
-    return rho, rotation_of(rho, config, dim)
+    return rho, rotation_at(rho, config, dim)
 
 
-def rotation_of(rho: Float[Array, "..."], config: EnvConfig, dim: int) -> tuple[Array, Array]:
+def rotation_at(rho: Float[Array, "..."], config: EnvConfig, dim: int) -> tuple[Array, Array]:
     """Rotation table of positions; relative ones stay below (T + 1) * delta."""
     frequencies = inverse_frequencies(dim, config.num_q_heads, config.theta)
     small = config.positions == "relative" and (config.num_steps + 1) * config.delta < 1e4
@@ -411,7 +411,7 @@ def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Roll
     rows = network.actions(params, batch.table.take(chosen.reshape(-1))).reshape(*chosen.shape, network.dim)
     rotation = None
     if config.positions != "none":
-        rotation = rotation_of(played.positions, config, network.num_rotated)
+        rotation = rotation_at(played.positions, config, network.num_rotated)
     columns = []
     for t in range(config.num_steps):
         taken = jnp.sort(played.actions[:, :t], axis=1)

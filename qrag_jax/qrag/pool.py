@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from qrag_jax.models.towers.positions import relative_positions
 from qrag_jax.models.towers.q_network import AnyArray, Network, PyTree
-from qrag_jax.qrag.env import EnvConfig, Policy, Rollout, Value, q_of_states, rotation_of, step_reward
+from qrag_jax.qrag.env import EnvConfig, Policy, Rollout, Value, q_of_states, rotation_at, step_reward
 from qrag_jax.qrag.pool_tables import IN_NAME, IN_TITLE, AskedRows, PoolTable, Texts
 
 _TEXT = 4  # flag of a word of a source: it is in its text
@@ -246,7 +246,7 @@ def look(
     safe, rotation = jnp.maximum(ids, 0), None
     if config.positions != "none":
         rho = jax.vmap(pool_positions, in_axes=(None, 0, 0, None))(pool, taken, safe, config)
-        rotation = rotation_of(rho, config, network.num_rotated)
+        rotation = rotation_at(rho, config, network.num_rotated)
     linked = None if at is None else at.linked
     if config.links and linked is None:
         asked = batch.questions
