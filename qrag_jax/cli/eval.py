@@ -60,6 +60,12 @@ run
 |! --2wiki FILE            2WikiMultihopQA
 |! --beir DIR              a BEIR folder, or one of its qrels/NAME.tsv (default: test)
 |! --vectors DIR           chunk and question vectors, for a run trained on vectors
+--pooled                   for a run over many documents: search the passages of all questions as one pool; prints the
+                           share of questions with all gold among the first --k picks
+. --distractors FILE       with --pooled: more passages in the pool, as for `qrag notes eval`
+--corpus INDEX             for a run over many documents: search this index; the lines of --jsonl name documents and
+                           characters, {{"question": ..., "evidence": [{{"file": ..., "start": ..., "end": ...}}]}}
+. --k N,N,... = 2,4,10     with --pooled or --corpus: numbers of picks to look at
 . --haystack
 --num_chunks N,N,...       context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)
 . --max_haystack_sentences N  embed at most this many sentences of the haystack (default: 20,000; for --num_chunks above
@@ -97,6 +103,11 @@ def _run(args: argparse.Namespace) -> int:
     check_outputs(vars(args))
     if args.trec:
         check_place("trec", Path(args.trec, "qrels"))
+    if args.pooled or args.corpus:
+        return _run_pooled(args)
+    for flag in ("distractors",):
+        if getattr(args, flag):
+            raise UsageError(f"--{flag}: needs --pooled; add it, or leave out --{flag}")
     request = _request(args)
     with Progress() as progress:
         evaluated = service.evaluate_facts(request, progress.watch())
@@ -108,6 +119,32 @@ def _run(args: argparse.Namespace) -> int:
     if answered is not None and answered.all_failed:
         say(f"qrag: error: the language model gave no answer to any of {len(answered.records):,} questions")
         return 1
+    return 0
+
+
+def _run_pooled(args: argparse.Namespace) -> int:
+    """Scores a run over many documents."""
+    from qrag_jax.eval.tables import align, share
+    from qrag_jax.service.pooled import PooledRequest, evaluate_pool
+
+    kinds = ("babi", "jsonl", "vectors", "beir", *MULTIHOP_SETS)
+    kind = next(kind for kind in kinds if getattr(args, kind) is not None)
+    if kind not in (*MULTIHOP_SETS, "jsonl"):
+        raise UsageError(f"--{kind}: has no pool of documents; give {', '.join(f'--{one}' for one in MULTIHOP_SETS)}")
+    request = made(PooledRequest, vars(args), kind=kind, path=getattr(args, kind), ks=args.k)
+    with Progress() as progress:
+        found = evaluate_pool(request, progress.watch())
+    if args.json:
+        write_json({"rows": list(found.rows), "questions": list(found.questions)}, args.json)
+    if args.json != STDOUT:
+        heads = ["task", "method", "k", "all gold", "95% interval", "recall", "n", "chunks"]
+        lines = [
+            [row["task"], row["method"], str(row["k"]), share(row["all_gold"]),
+             f"[{share(row['low'])}, {share(row['high'])}]", share(row["recall"]), str(row["n"]),
+             f"{row['num_chunks']:,}"]
+            for row in found.rows
+        ]  # fmt: skip
+        print(shown_lines("\n".join(align([heads, *lines]))))
     return 0
 
 

@@ -26,6 +26,7 @@ _EVAL_FLAGS = {
     "jsonl": "--jsonl FILE",
     "multihop": "--hotpot FILE",
     "vectors": "--vectors DIR",
+    "corpus": "--hotpot FILE --pooled",
 }
 _DESCRIPTION = """\
 Train a retriever that finds scattered facts step by step, or a small model on vectors of your documents.

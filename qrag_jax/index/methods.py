@@ -20,7 +20,19 @@ from qrag_jax.models.encoder.sources import load_tokenizer
 from qrag_jax.names import CHUNKERS, RetrieverName
 from qrag_jax.search.corpus import ChunkDocument, Corpus, build_corpus
 from qrag_jax.search.hybrid import Ranked, Retrieve, check_top_k, make_single_step
-from qrag_jax.types import AS_MADE, Arg, CountTokens, Document, Embed, Encoder, EncoderOptions, InputError, Step
+from qrag_jax.search.pool_texts import pool_of
+from qrag_jax.types import (
+    AS_MADE,
+    Arg,
+    CountTokens,
+    Document,
+    Embed,
+    Encoder,
+    EncoderOptions,
+    InputError,
+    Step,
+    Trajectory,
+)
 
 if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
@@ -170,7 +182,9 @@ def multi_step_method(
     encoder: str = "run",
     stop: Stop = Stop(),
 ) -> Method:
-    """A method of a trained run: it picks sentences step by step. The first question about a corpus embeds it.
+    """A method of a trained run: it picks sentences step by step, or passages if it was trained on many documents.
+
+    The first question about a corpus makes its bank.
 
     Args:
         retriever: a run trained on text.
@@ -183,11 +197,14 @@ def multi_step_method(
         UsageError: the run was trained on given vectors, so it has no encoder to read documents.
     """
     from qrag_jax.qrag.multi_step_search import action_bank, check_questions, num_tokens_asked, search_bank
+    from qrag_jax.qrag.pool_search import make_pool_bank, search_pool
 
     embed = retriever.chunk_encoder if show is None else show(retriever.chunk_encoder)
     assert retriever.encoder is not None  # chunk_encoder has checked it
-    count = retriever.encoder.tokenizer.count
-    bank_of = lru_cache(maxsize=1)(lambda corpus: action_bank(retriever, corpus))
+    count, in_pool = retriever.encoder.tokenizer.count, retriever.env.pool is not None
+    make_bank = (lambda run, corpus: make_pool_bank(run, pool_of(corpus))) if in_pool else action_bank
+    search: Callable[..., Trajectory] = search_pool if in_pool else search_bank
+    bank_of = lru_cache(maxsize=1)(lambda corpus: make_bank(retriever, corpus))
     asked = [0]
 
     def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Picks:
@@ -202,7 +219,7 @@ def multi_step_method(
             )
         most = top_k if top_k is not None else num_steps if num_steps is not None else retriever.env.num_steps
         bank = bank_of(corpus)
-        found = search_bank(bank, question, min(most, there), threshold=stop.threshold, learned_stop=stop.learned)
+        found = search(bank, question, min(most, there), threshold=stop.threshold, learned_stop=stop.learned)
         picks = _picks(corpus, found.steps)
         asked[0] += num_tokens_asked(retriever, question, [corpus.texts[node] for node in picks.ids.tolist()])
         prevented = None if found.prevented is None else _picks(corpus, [found.prevented])
@@ -213,14 +230,16 @@ def multi_step_method(
         return counts.num_tokens + asked[0], counts.num_texts_cut
 
     return Method(
-        chunk=lambda document: unit_chunks(document, count, window=retriever.model.encoder.window),
+        chunk=make_chunker(DEFAULT_CHUNKING, count)
+        if in_pool
+        else lambda document: unit_chunks(document, count, window=retriever.model.encoder.window),
         retrieve=retrieve,
         count=count,
         spent=spent,
         check=lambda question: check_questions(retriever, [question]),
         embed=embed,
         encoder=encoder,
-        is_sentences=True,
+        is_sentences=not in_pool,
     )
 
 

@@ -13,6 +13,8 @@ from flax import struct
 
 from qrag_jax.models.towers.q_network import AnyArray, PyTree
 from qrag_jax.qrag.env import Batch, EnvConfig
+from qrag_jax.qrag.pool import PoolBatch
+from qrag_jax.qrag.pool_tables import AskedRows, PoolTable
 from qrag_jax.qrag.text_links import MAX_WORDS, bridge_features, link_features, shared_words
 from qrag_jax.types import InputError, UsageError
 
@@ -49,7 +51,7 @@ def with_mined(sample: Sample, ids: AnyArray) -> Sample:
     )
 
 
-def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined: AnyArray | None = None) -> Batch:
+def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined: AnyArray | None = None) -> PyTree:
     """Gathers a batch's rows from the pools, on the device. Pure; call it inside the jitted update.
 
     Args:
@@ -60,6 +62,8 @@ def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined
     """
     if mined is not None:
         sample = with_mined(sample, mined)
+    if isinstance(chunk_pool, PoolTable):
+        return pool_batch(chunk_pool, question_pool.take(sample.questions), sample)
     return Batch(
         table=chunk_pool.take(sample.distinct),
         questions=question_pool.take(sample.questions),
@@ -74,6 +78,14 @@ def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined
         negatives=None if sample.negatives is None else chunk_pool.take(sample.negatives),
         places=sample.places,
     )
+
+
+def pool_batch(table: PoolTable, questions: AskedRows, sample: Sample) -> PoolBatch:
+    """Episodes over a pool; the contexts of the sample hold the gold chunks only."""
+    ids = jnp.maximum(sample.distinct[sample.chunks], 0)
+    rows = jnp.arange(len(ids))[:, None]
+    gold = jnp.zeros((len(ids), table.num_chunks), bool).at[rows, ids].max(sample.gold & sample.valid)
+    return PoolBatch(table, questions, gold, sample.env, sample.negatives)
 
 
 @struct.dataclass
@@ -208,7 +220,7 @@ def make_linker(config: EnvConfig, texts: Texts | None, questions: Texts) -> Lin
     Args:
         texts: pool of chunks that the contexts are over.
     """
-    if not config.links:
+    if not config.links or config.pool is not None:  # `pool.pool_links` compares the candidates of a step
         return lambda contexts: contexts
     if texts is None or isinstance(texts, np.ndarray) or isinstance(questions, np.ndarray):
         raise UsageError(

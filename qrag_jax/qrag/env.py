@@ -26,8 +26,28 @@ from qrag_jax.models.towers.q_network import AnyArray, Network, PyTree
 from qrag_jax.names import REWARDS, RewardName
 from qrag_jax.qrag.heads import SCALES, StopHead, coverage_inputs, link_inputs, link_q_values, stop_q_values
 from qrag_jax.qrag.rewards import Reward, Taken
-from qrag_jax.qrag.text_links import BRIDGES, COVERAGE, LINKS
+from qrag_jax.qrag.text_links import BRIDGES, COVERAGE, LINKS, POOL
 from qrag_jax.types import UsageError, check_fields
+
+
+@dataclass(frozen=True)
+class PoolConfig:
+    """How a step of an episode over many documents searches them (`pool.py`).
+
+    Attributes:
+        nearest: chunks nearest to the state, by the unrotated product.
+        words: chunks that the question finds by words.
+        links: chunks that a text leads to, in each way: titles that it names, chunks that name its title, rare names.
+        per_document: most chunks of one document in an episode; null is no limit.
+    """
+
+    nearest: int = 64
+    words: int = 32
+    links: int = 8
+    per_document: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, positive=("nearest", "words", "links", "per_document"))
 
 
 @dataclass(frozen=True)
@@ -61,6 +81,7 @@ class EnvConfig:
         bridges: links also measure how two chunks join to answer the question by a name that both contain and the
             question lacks (`text_links`).
         link_width: hidden units between links and Q.
+        pool: an episode searches one pool of many documents instead of a context; null picks from a context.
     """
 
     num_steps: int = 3
@@ -80,6 +101,7 @@ class EnvConfig:
     coverage: bool = False
     bridges: bool = False
     link_width: int = 32
+    pool: PoolConfig | None = None
 
     def __post_init__(self) -> None:
         scales = {"ranking_scale": f"[{SCALES[0]}, {SCALES[1]:g}]"}  # what is learned from there stays in it too
@@ -94,6 +116,8 @@ class EnvConfig:
         for name in ("coverage", "bridges"):
             if getattr(self, name) and not self.links:
                 raise UsageError(f"env.{name}=true adds to what env.links=true reads: set both, or neither")
+        if self.pool is not None and self.links and (self.bridges or not self.coverage):
+            raise UsageError("env.pool reads env.coverage with env.links, and no env.bridges: set coverage=true only")
 
     @property
     def num_links(self) -> int:
@@ -104,7 +128,8 @@ class EnvConfig:
     def num_link_inputs(self) -> int:
         """Number of inputs of Q for every chunk with `links`: those of the question, of the taken chunks, and
         coverage."""
-        return 2 * self.num_links + (len(COVERAGE) if self.coverage else 0)
+        in_pool = 0 if self.pool is None else len(POOL)
+        return 2 * self.num_links + (len(COVERAGE) if self.coverage else 0) + in_pool
 
 
 @struct.dataclass
@@ -270,17 +295,23 @@ def q_of_states(
     params: PyTree,
     states: Float[Array, "batch dim"],
     rows: Float[Array, "batch chunks dim"],
-    batch: Batch,
+    batch: Batch | None,
     taken: Int[Array, "batch taken"],
     rotation: tuple[Array, Array] | None,
     config: EnvConfig,
     linked: Float[Array, "batch chunks inputs"] | None = None,
 ) -> Float[Array, "batch heads actions"]:
-    """`q_values` of encoded states; `linked` are their `state_links`, if already computed."""
+    """`q_values` of encoded states; `linked` are their `state_links`, if already computed.
+
+    Without links or with `linked`, `batch` is not read.
+    """
     scores = lambda s, a, table: rotary_scores(s, a, table, config.num_q_heads)  # noqa: E731
     q = jax.vmap(scores)(states, rows, rotation)
     if config.links:
-        q = q + link_q_values(params["links"], state_links(batch, taken, config) if linked is None else linked)
+        if linked is None:
+            assert batch is not None
+            linked = state_links(batch, taken, config)
+        q = q + link_q_values(params["links"], linked)
     if not config.stop:
         return q
     stop = stop_q_values(params["stop"], states, config.num_q_heads)

@@ -21,7 +21,7 @@ from qrag_jax.search.corpus import Corpus, check_fingerprint
 from qrag_jax.types import InputError, Step, Trajectory, UsageError
 
 _FEWEST_SLOTS = 8
-_NUM_RUNNERS_UP = 5
+NUM_RUNNERS_UP = 5
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def action_bank(retriever: QRagRetriever, corpus: Corpus) -> ActionBank:
     return _bank(retriever, len(corpus.leaves), corpus.num_beyond_window, jax.device_put(pool), texts)
 
 
-def _num_slots(num_chunks: int) -> int:
+def num_slots(num_chunks: int) -> int:
     """The smallest of 8, 12, 16, 24, 32, 48, ... that is at least the number of chunks."""
     power = 1 << (num_chunks - 1).bit_length()
     return max(_FEWEST_SLOTS, power * 3 // 4 if power * 3 // 4 >= num_chunks else power)
@@ -122,7 +122,7 @@ def _with_slots(rows: PyTree) -> PyTree:
     """The rows, and copies of the last one up to a number of slots: no context names them, so they are never read."""
 
     def fill(leaf: np.ndarray) -> np.ndarray:
-        more = _num_slots(len(leaf)) - len(leaf)
+        more = num_slots(len(leaf)) - len(leaf)
         return np.pad(leaf, [(0, more)] + [(0, 0)] * (leaf.ndim - 1), mode="edge")
 
     return jax.tree.map(fill, rows)
@@ -194,7 +194,15 @@ def search_bank(
     slots = np.arange(bank.num_slots, dtype=np.int32)[None]
     everything = np.where(slots < bank.num_chunks, slots, -1)
     contexts = Contexts(np.zeros(1, np.int32), everything, np.zeros(everything.shape, bool))
-    picks = _steps(bank.play(questions, bank.linker(asked)(contexts), steps, 1 + _NUM_RUNNERS_UP))
+    played = bank.play(questions, bank.linker(asked)(contexts), steps, 1 + NUM_RUNNERS_UP)
+    return trajectory_of(played, query_id, threshold, learned_stop)
+
+
+def trajectory_of(
+    played: Rollout, query_id: str = "", threshold: float | None = None, learned_stop: bool = False
+) -> Trajectory:
+    """The first question's picks of a rollout with its best chunks; arguments as of `search_bank`."""
+    picks = _steps(played)
     for t, pick in enumerate(picks[1:], start=1):
         if learned_stop and pick.stop_q_value is not None and pick.stop_q_value > pick.q_value:
             return Trajectory(query_id, picks[:t], "learned_stop", pick)

@@ -224,6 +224,7 @@ def new_retriever(
     progress: Progress | None = None,
     questions: Texts = (),
     encoder: LoadedEncoder | None = None,
+    vectors: np.ndarray | None = None,
 ) -> tuple[QRagRetriever, Rows, int]:
     """A fresh retriever for the chunk texts (or vectors) of a training task.
 
@@ -236,6 +237,7 @@ def new_retriever(
         progress: of the embedding of the texts.
         questions: of the training data.
         encoder: replaces the one that `model.encoder` names; None loads or draws that one.
+        vectors: of the texts by that encoder, if they are known; latent mode.
 
     Returns:
         (retriever, rows of the texts, number of texts cut by the window).
@@ -255,7 +257,10 @@ def new_retriever(
         encoder = encoder or _make_encoder(model.encoder, [*texts, *questions], encoder_key)
         if model.mode == "text":  # towers that are trained learn without prompts, as in the paper
             encoder = replace(encoder, prompts=NO_PROMPTS)
-        rows, num_cut = _read_texts(model, encoder, texts, "chunk", progress)
+        if vectors is None:
+            rows, num_cut = _read_texts(model, encoder, texts, "chunk", progress)
+        else:
+            rows, num_cut = VectorRows(np.asarray(vectors, np.float32)), 0
     constants = _standardisation(rows.vectors) if isinstance(rows, VectorRows) else {}
     network = _network(model, encoder, constants)
     return QRagRetriever(model, env, network, _fresh_params(network, env, key), encoder, constants), rows, num_cut

@@ -17,6 +17,7 @@ from qrag_jax.data.stories.babilong import compose, draw_noise_pool, fits, text_
 from qrag_jax.data.stories.haystack import Haystack
 from qrag_jax.data.stories.stories import Stories
 from qrag_jax.qrag.batching import Contexts
+from qrag_jax.search.pool_texts import PoolTexts
 from qrag_jax.types import Example, InputError, InputWarning, UsageError
 
 PADDING = -1
@@ -45,6 +46,8 @@ class Task:
         num_gold: int [queries], gold chunks of each; None: not known.
         chunk_ids: (query number, numbers of chunks of its context) -> ids of these chunks; None: their numbers.
         judged: judgements of every query, by id of the chunk; None: gold chunks have 1.
+        pool: the pool that all queries search; their contexts then hold the gold chunks only. None: a query searches
+            its context.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Task:
     num_gold: np.ndarray | None = None
     chunk_ids: Callable[[int, Sequence[int]], Sequence[str]] | None = None
     judged: Sequence[Mapping[str, int]] | None = None
+    pool: PoolTexts | None = None
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -286,6 +290,60 @@ def corpus_task(study: StudyTask, judged: Mapping[str, Mapping[str, int]], num_l
         num_gold=np.array([len(question.relevant) for question in asked]),
         chunk_ids=lambda query, numbers: [names[i] for i in chunks_of(query)[list(numbers)]],
         judged=[judged[question.id] for question in asked],
+    )
+
+
+@dataclass(frozen=True)
+class PoolQuestion:
+    """A question to a pool, and the numbers of the chunks that answer it together."""
+
+    id: str
+    text: str
+    gold: tuple[int, ...]
+
+
+def pool_task(
+    name: str,
+    pool: PoolTexts,
+    questions: Sequence[PoolQuestion],
+    num_left_out: int = 0,
+    notes: tuple[str, ...] = (),
+    sets: Sequence[str] | None = None,
+) -> Task:
+    """Questions that search one pool of many documents. The context of a question holds its gold chunks.
+
+    Args:
+        name, num_left_out, notes, sets: as of `Task`.
+        questions: at least one.
+
+    Raises:
+        InputError: no question is left.
+    """
+    if not questions:
+        raise InputError(f"{name}: no question has its gold in the pool: {'; '.join(notes) or 'the file is empty'}")
+    width = max(len(question.gold) for question in questions)
+
+    def contexts(queries: np.ndarray, rng: np.random.Generator) -> Contexts:
+        del rng
+        ids = np.full((len(queries), width), PADDING, np.int32)
+        for row, query in zip(ids, queries.tolist(), strict=True):
+            row[: len(questions[query].gold)] = questions[query].gold
+        return Contexts(np.asarray(queries, np.int32), ids, ids != PADDING)
+
+    return Task(
+        name,
+        pool.texts,
+        [question.text for question in questions],
+        [question.id for question in questions],
+        np.full(len(questions), len(pool.texts)),
+        contexts,
+        lambda query: _digest([questions[query].text, *sorted(pool.texts[i] for i in questions[query].gold)]),
+        num_left_out,
+        notes,
+        noise=np.arange(len(pool.texts)),
+        sets=sets,
+        num_gold=np.array([len(question.gold) for question in questions]),
+        pool=pool,
     )
 
 

@@ -24,6 +24,7 @@ from qrag_jax.chunking.text.proper_names import without_bracket
 from qrag_jax.chunking.text.words import plain_tokens
 
 COVERAGE = ("covered", "adds", "elsewhere")  # made of `shared_words` by `heads.coverage_inputs`
+POOL = ("cosine", "of_taken", "words")  # of a chunk of a pool: `pool.pool_links`
 MAX_WORDS = 256  # distinct shared words of a context that are counted
 LINKS = ("shared", "names", "named", "title", "names_it", "own_title", "same_title", "new_names")
 

@@ -114,6 +114,7 @@ def trained_on(run: str, config: Mapping[str, Any] | None = None) -> str:
         "babi": f"stories of {paths}, {hidden}",
         "jsonl": f"the questions of {paths}",
         "multihop": f"the questions of {paths}",
+        "corpus": f"the questions of {paths}",
     }
     return (
         f"{run} was trained on {kinds.get(data.get('task'), 'unknown data')}; for other texts or questions leave it "

@@ -190,6 +190,8 @@ def find_file(name: str, corpus: Corpus, field: str) -> str:
     Raises:
         NotFound: there is no such file, or several; `field` is where it was named.
     """
+    if name in corpus.texts:
+        return name
     wanted = _UP.sub("", posixpath.normpath(_composed(name.strip().replace("\\", "/"))))
     folder = _composed(corpus.folder)
     for with_ending in (True, False):

@@ -39,7 +39,7 @@ from qrag_jax.data.corpora.file_evidence import (
     locate,
     named_file,
 )
-from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
+from qrag_jax.data.corpora.study_task import Evidence, Kind, StudyQuestion, StudyTask
 from qrag_jax.data.dataset_rows import full_text, id_field, optional_text, read_rows
 from qrag_jax.documents.read import read_files
 from qrag_jax.types import Document, InputError
@@ -76,29 +76,41 @@ def read_with_problems(
     base = corpus if corpus.is_dir() else corpus.parent
     documents, blank = _read_corpus(corpus, base, encoding)
     known = Corpus({document.id: document.text for document in documents}, base.absolute().as_posix())
+    asked, problems, kind = _asked(questions, known)
+    for where, question in asked:
+        if kind == "evidence" and not question.evidence:
+            problems.append((where, NotFound(NO_EVIDENCE, "this line names files only, others say where in them")))
+    told = (*blank, *(f"{where}: {problem}" for where, problem in problems))
+    kept = tuple(question for _, question in asked if question.evidence or kind == "documents")
+    if not kept:
+        raise InputError(f"{questions}: none of {len(problems)} questions can be asked: {'; '.join(told[:_NAMED])}")
+    sentences = {document.id: split(document.text) for document in documents} if kind == "evidence" else {}
+    left_out = Counter([problem.reason for _, problem in problems] + [BLANK_FILES] * len(blank))
+    return StudyTask(name, kind, documents, kept, sentences, dict(left_out)), told
+
+
+def read_questions(questions: Path, corpus: Corpus) -> tuple[list[StudyQuestion], list[tuple[str, NotFound]]]:
+    """Questions over documents that are known, and for each one that is left out its line and the reason."""
+    asked, problems, _ = _asked(questions, corpus)
+    return [question for _, question in asked], problems
+
+
+def _asked(questions: Path, corpus: Corpus) -> tuple[list[tuple[str, StudyQuestion]], list[tuple[str, NotFound]], Kind]:
+    """Questions and their lines, those left out, and "evidence" if any line has some."""
     asked: dict[str, tuple[str, StudyQuestion]] = {}  # by id
     problems: list[tuple[str, NotFound]] = []
-    kind = "documents"
+    kind: Kind = "documents"
     for where, default, row in read_rows(questions, _EXPECTED):
         kind = "evidence" if _has_evidence(row) else kind
         try:
-            question = _question(row, known, default, where)
+            question = _question(row, corpus, default, where)
         except NotFound as problem:
             problems.append((where, problem))
             continue
         if question.id in asked:
             raise InputError(f"{where}: id {question.id!r} was used before at {asked[question.id][0]}")
         asked[question.id] = where, question
-    for where, question in asked.values():
-        if kind == "evidence" and not question.evidence:
-            problems.append((where, NotFound(NO_EVIDENCE, "this line names files only, others say where in them")))
-    told = (*blank, *(f"{where}: {problem}" for where, problem in problems))
-    kept = tuple(question for _, question in asked.values() if question.evidence or kind == "documents")
-    if not kept:
-        raise InputError(f"{questions}: none of {len(problems)} questions can be asked: {'; '.join(told[:_NAMED])}")
-    sentences = {document.id: split(document.text) for document in documents} if kind == "evidence" else {}
-    left_out = Counter([problem.reason for _, problem in problems] + [BLANK_FILES] * len(blank))
-    return StudyTask(name, kind, documents, kept, sentences, dict(left_out)), told
+    return list(asked.values()), problems, kind
 
 
 def _read_corpus(corpus: Path, base: Path, encoding: str) -> tuple[tuple[Document, ...], tuple[str, ...]]:

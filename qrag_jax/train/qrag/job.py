@@ -14,11 +14,14 @@ import numpy as np
 from jax.sharding import Mesh
 
 from qrag_jax.checkpoint import load_checkpoint
-from qrag_jax.models.towers.q_network import PyTree
+from qrag_jax.models.towers.q_network import PyTree, VectorRows
 from qrag_jax.qrag.batching import Link, Packer, Sample, make_linker, materialise
 from qrag_jax.qrag.env import rollout
 from qrag_jax.qrag.heads import HEADS
 from qrag_jax.qrag.policy import make_greedy
+from qrag_jax.qrag.pool import PoolBatch, pool_rollout
+from qrag_jax.qrag.pool_search import check_encoder
+from qrag_jax.qrag.pool_tables import PoolReader
 from qrag_jax.qrag.retriever import (
     QRagRetriever,
     drawn_encoder,
@@ -60,7 +63,12 @@ DevScore = Callable[[PyTree], float]
 
 
 def make_dev_score(
-    retriever: QRagRetriever, task: Task, batch_size: int, seed: int, mesh: Mesh | None = None
+    retriever: QRagRetriever,
+    task: Task,
+    batch_size: int,
+    seed: int,
+    mesh: Mesh | None = None,
+    pools: PyTree = None,
 ) -> DevScore:
     """Parameters -> mean return of a greedy episode over all queries of a task: completion, and how early.
 
@@ -69,6 +77,7 @@ def make_dev_score(
     Args:
         retriever: whose towers are scored; its own parameters are not used.
         mesh: devices that the parameters live on; None is the first one.
+        pools: of the texts and the questions, on these devices; None makes them.
     """
     if not len(task):
         raise InputError(
@@ -77,16 +86,18 @@ def make_dev_score(
         )
     task.check_steps(retriever.env.num_steps)
     mesh = make_mesh(MeshConfig()) if mesh is None else mesh
-    rows, _ = retriever.rows(task.texts, "chunk")
-    questions, _ = retriever.rows(task.questions, "question")
+    if pools is None:
+        rows, _ = retriever.rows(task.texts, "chunk")
+        questions, _ = retriever.rows(task.questions, "question")
+        pools = place((rows, questions), replicated(mesh))
     link = make_linker(retriever.env, task.texts, task.questions)
     samples = _samples(task, link, min(batch_size, len(task)), seed, mesh)
-    pools = place((rows, questions), replicated(mesh))
 
     @partial(jax.jit, out_shardings=replicated(mesh))
     def play(params: PyTree, pools: PyTree, sample: Sample) -> jax.Array:
         batch = materialise(pools[0], pools[1], sample)
-        played = rollout(retriever.network, params, batch, jax.random.key(0), make_greedy(), retriever.env)
+        how = retriever.network, params, batch, jax.random.key(0), make_greedy(), retriever.env
+        played = pool_rollout(*how)[0] if isinstance(batch, PoolBatch) else rollout(*how)
         return played.rewards.sum(1)
 
     def score(params: PyTree) -> float:
@@ -181,9 +192,12 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
         if member.start is not None:
             check_same_encoder(member.start, towers.files)
     bests: list[KeepBest | None] = [None] * len(members)
+    if dev is not None and dev.pool is not None:
+        dev = replace(dev, pool=replace(dev.pool, vectors=np.asarray(towers.chunks.rows.vectors)))
     if dev is not None:
         part_size = config.data.batch_size // config.learner.accumulate  # environments that are played at a time
-        score = make_dev_score(towers.retriever, dev, part_size, config.data_seed, mesh)
+        pools = None if dev.pool is None else (towers.chunks, towers.questions)
+        score = make_dev_score(towers.retriever, dev, part_size, config.data_seed, mesh, pools)
         bests = [KeepBest(score) for _ in members]
     learner = make_learner(towers.retriever.network, config.env, config.learner, config.num_updates)
     layout = Layout(mesh, len(members), config.learner.accumulate)
@@ -209,18 +223,27 @@ def _make_towers(first: Member, task: Task, mesh: Mesh, report: Report) -> Tower
     key, _ = _keys(config)
     own = None if first.start is None else drawn_encoder(config.model, first.start.folder)
     embedded = lambda done, of: report("embed", done, of, {})  # noqa: E731
-    retriever, rows, num_cut = new_retriever(config.model, config.env, task.texts, key, embedded, task.questions, own)
+    known = None if task.pool is None else task.pool.vectors
+    retriever, rows, num_cut = new_retriever(
+        config.model, config.env, task.texts, key, embedded, task.questions, own, known
+    )
     questions, num_questions_cut = retriever.rows(task.questions, "question")
     files, init = retriever_files(retriever), {}
     if config.init:
         retriever, init = _start_warm(first, retriever, files)
     facts = {
-        "num_texts": len(jax.tree.leaves(rows)[0]),
+        "num_texts": len(task.texts),
         "num_texts_cut": num_cut,
         "num_questions_cut": num_questions_cut,
         "num_left_out": task.num_left_out,
     }
-    chunk_pool, question_pool = place((rows, questions), replicated(mesh))
+    pools: PyTree = rows, questions
+    if task.pool is not None and config.env.pool is not None:
+        check_encoder(retriever, task.pool)
+        reader = PoolReader(task.pool, config.env.pool.links, config.env.pool.words)
+        assert isinstance(rows, VectorRows) and isinstance(questions, VectorRows)  # of latent towers
+        pools = reader.table(rows.vectors), reader.questions(list(map(str, task.questions)), questions.vectors)
+    chunk_pool, question_pool = place(pools, replicated(mesh))
     return Towers(retriever, chunk_pool, question_pool, files, facts, init)
 
 

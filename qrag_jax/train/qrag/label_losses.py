@@ -29,6 +29,7 @@ from qrag_jax.qrag.env import (
     untaken,
 )
 from qrag_jax.qrag.heads import ranking_factor
+from qrag_jax.qrag.pool import Looked, PoolBatch
 from qrag_jax.qrag.tasks import Task
 from qrag_jax.train.qrag.returns import chosen_pair_loss
 from qrag_jax.types import UsageError
@@ -107,12 +108,21 @@ def ranking_loss(
     """
     scale = ranking_factor(params["ranking"])
     negatives = None if batch.negatives is None else network.actions(params, batch.negatives)
-    losses, hits, counts = [], [], []
-    for t, (taken, allowed, states, q) in enumerate(visited):
-        right = right_actions(batch.gold, batch.valid, taken, config)
+    steps = []
+    for taken, allowed, states, q in visited:
         logits, rest = scale * q.sum(axis=1), None
         if negatives is not None:
             rest = rest_of_documents(scale * q_of_negatives(network, negatives, batch, taken, states, config), batch)
+        steps.append((logits, allowed, right_actions(batch.gold, batch.valid, taken, config), rest))
+    return _mean_entropy(steps, played, scale)
+
+
+def _mean_entropy(
+    steps: Sequence[tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]], played: Rollout, scale: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """`ranking_loss` of (logits, allowed, right, rest) of each step."""
+    losses, hits, counts = [], [], []
+    for t, (logits, allowed, right, rest) in enumerate(steps):
         losses.append(cross_entropy(logits, allowed, right, rest))
         best = jnp.argmax(jnp.where(allowed, logits, -jnp.inf), axis=1)
         counts.append(jnp.where(right.any(axis=1), played.alive[:, t], 0.0))
@@ -122,7 +132,32 @@ def ranking_loss(
     return loss, {"ranked": ranked, "ranking_scale": scale}
 
 
-def stop_loss(batch: Batch, played: Rollout, visited: Sequence[Visited], config: EnvConfig) -> jax.Array:
+def pool_ranking_loss(
+    params: PyTree, batch: PoolBatch, played: Rollout, looked: Looked, config: EnvConfig
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """`ranking_loss` over the candidates of each step of an episode over a pool, the gold chunks among them.
+
+    Chunks that are drawn stand for the rest of the pool (`PoolBatch.drawn`): the weight of each in the sum is the
+    number of chunks left out divided by the number drawn, so the estimate is unbiased.
+
+    Args:
+        looked: the candidates of all steps (`pool.pool_rollout` with gold).
+    """
+    scale, num = ranking_factor(params["ranking"]), looked.ids.shape[-1]
+    steps = []
+    for t in range(config.num_steps):
+        ids, allowed = looked.ids[t], looked.allowed[t]
+        weights = jnp.pad(looked.log_weights[t], ((0, 0), (0, int(config.stop))))
+        right = jnp.take_along_axis(batch.gold, jnp.maximum(ids, 0), axis=1) & allowed[:, :num]
+        if config.stop:
+            taken = jnp.take_along_axis(batch.gold, played.actions[:, :t], axis=1)
+            is_complete = taken.sum(axis=1, keepdims=True) == batch.gold.sum(axis=1, keepdims=True)
+            right = jnp.concatenate([right, is_complete], axis=1)
+        steps.append((scale * looked.q[t].sum(axis=1) + weights, allowed, right, None))
+    return _mean_entropy(steps, played, scale)
+
+
+def stop_loss(batch: Batch | PoolBatch, played: Rollout, visited: Sequence[Visited], config: EnvConfig) -> jax.Array:
     """Squared error of Q of STOP against its reward, in every visited state in which STOP was allowed.
 
         loss = mean over (env, t) alive of  (Q(s_t, STOP) - r(s_t, STOP))^2,   0 at the first step

@@ -7,6 +7,7 @@ is a value of `LearnerConfig`.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -15,13 +16,16 @@ import optax
 from flax import struct
 
 from qrag_jax.models.towers.q_network import Network, PyTree
-from qrag_jax.qrag.env import Batch, EnvConfig, Rollout, replay_q_values, rollout, visited_states
+from qrag_jax.qrag.env import Batch, EnvConfig, Rollout, Visited, replay_q_values, rollout, visited_states
 from qrag_jax.qrag.policy import make_boltzmann
+from qrag_jax.qrag.pool import Looked, PoolBatch, pool_rollout
 from qrag_jax.train.optimise import GroupConfig, ScheduleConfig, group_optimiser, make_schedule, stop_frozen
-from qrag_jax.train.qrag.label_losses import ranking_loss, stop_loss, trajectory_loss
+from qrag_jax.train.qrag.label_losses import pool_ranking_loss, ranking_loss, stop_loss, trajectory_loss
 from qrag_jax.train.qrag.returns import ValueKind, chosen_pair_loss, lambda_returns, state_value
 from qrag_jax.train.trainer import add_losses
 from qrag_jax.types import UsageError, check_fields
+
+AnyBatch = Batch | PoolBatch
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class Learner(NamedTuple):
     """
 
     init: Callable[[PyTree, jax.Array], LearnerState]
-    update: Callable[[LearnerState, Batch], tuple[LearnerState, dict[str, jax.Array]]]
+    update: Callable[[LearnerState, AnyBatch], tuple[LearnerState, dict[str, jax.Array]]]
 
 
 def rollout_targets(played: Rollout, temperature: jax.Array, config: LearnerConfig) -> jax.Array:
@@ -148,7 +152,7 @@ def q_loss(
     network: Network,
     params: PyTree,
     target_params: PyTree,
-    batch: Batch,
+    batch: AnyBatch,
     key: jax.Array,
     temperature: jax.Array,
     epsilon: jax.Array,
@@ -171,7 +175,7 @@ def q_loss(
     Returns:
         The loss and a dict of scalars: return, completion rate, mean Q, mean target.
     """
-    loss, metrics, _ = _play_for_q(network, params, target_params, batch, key, temperature, epsilon, env, config)
+    loss, metrics, *_ = _play_for_q(network, params, target_params, batch, key, temperature, epsilon, env, config)
     return loss, metrics
 
 
@@ -179,14 +183,14 @@ def _play_for_q(
     network: Network,
     params: PyTree,
     target_params: PyTree,
-    batch: Batch,
+    batch: AnyBatch,
     key: jax.Array,
     temperature: jax.Array,
     epsilon: jax.Array,
     env: EnvConfig,
     config: LearnerConfig,
-) -> tuple[jax.Array, dict[str, jax.Array], Rollout]:
-    """`q_loss`, and the rollout that it is of."""
+) -> tuple[jax.Array, dict[str, jax.Array], Rollout, Looked | None]:
+    """`q_loss`, the rollout that it is of, and the candidates of each step over a pool."""
     policy = make_boltzmann(temperature, epsilon, config.top_k_actions)
     critic = jax.lax.stop_gradient(target_params if config.target_network else params)
 
@@ -196,9 +200,13 @@ def _play_for_q(
 
         return jax.vmap(one)(q, allowed)
 
-    acting = jax.lax.stop_gradient(params) if config.reencode else params
-    played = rollout(network, acting, batch, key, policy, env, critic, value)
-    q_tm1 = replay_q_values(network, params, batch, played, env) if config.reencode else played.q_values
+    if isinstance(batch, PoolBatch):
+        played, looked = pool_rollout(network, params, batch, key, policy, env, critic, value, with_gold=True)
+        q_tm1 = played.q_values
+    else:
+        acting, looked = jax.lax.stop_gradient(params) if config.reencode else params, None
+        played = rollout(network, acting, batch, key, policy, env, critic, value)
+        q_tm1 = replay_q_values(network, params, batch, played, env) if config.reencode else played.q_values
     g_tm1 = rollout_targets(played, temperature, config)
     # Steps after the end of an episode have no return: they are left out of every mean.
     over_steps = lambda x: (x * played.alive).sum() / played.alive.sum()  # noqa: E731
@@ -214,10 +222,10 @@ def _play_for_q(
         metrics["steps"] = played.alive.sum(1).mean()
     if env.stop:
         metrics["taken"] = jnp.where(played.stops, 0.0, played.alive).sum(1).mean()
-    return loss, metrics, played
+    return loss, metrics, played, looked
 
 
-def complete(batch: Batch, played: Rollout) -> jax.Array:
+def complete(batch: AnyBatch, played: Rollout) -> jax.Array:
     """True if an episode took all gold chunks before its end, bool [batch]."""
     counted = (played.alive > 0) & ~played.stops
     return (jnp.take_along_axis(batch.gold, played.actions, axis=1) & counted).sum(1) == batch.gold.sum(1)
@@ -225,7 +233,7 @@ def complete(batch: Batch, played: Rollout) -> jax.Array:
 
 Terms = Mapping[str, tuple[jax.Array, float]]  # by name (loss, weight)
 # (params, target_params, batch, key, temperature, epsilon) -> (losses, metrics)
-Objective = Callable[[PyTree, PyTree, Batch, jax.Array, jax.Array, jax.Array], tuple[Terms, dict[str, jax.Array]]]
+Objective = Callable[[PyTree, PyTree, AnyBatch, jax.Array, jax.Array, jax.Array], tuple[Terms, dict[str, jax.Array]]]
 
 
 def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
@@ -233,14 +241,23 @@ def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objectiv
     weights = {"soft_q": 1.0, **config.losses}
 
     def objective(
-        params: PyTree, target: PyTree, batch: Batch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
+        params: PyTree, target: PyTree, batch: AnyBatch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
     ) -> tuple[Terms, dict[str, jax.Array]]:
-        loss, metrics, played = _play_for_q(network, params, target, batch, key, temperature, epsilon, env, config)
+        loss, metrics, played, looked = _play_for_q(
+            network, params, target, batch, key, temperature, epsilon, env, config
+        )
         terms = {"soft_q": (loss, weights["soft_q"])}
         # Encoded once for all losses that look at them; without one nothing is.
-        visited = list(visited_states(network, params, batch, played, env)) if weights.keys() & _BESIDE else []
+        if isinstance(batch, PoolBatch):
+            assert looked is not None
+            taken = [jnp.sort(played.actions[:, :t], axis=1) for t in range(env.num_steps)]
+            visited = [Visited(one, looked.allowed[t], looked.states[t], looked.q[t]) for t, one in enumerate(taken)]
+            rank = partial(pool_ranking_loss, params, batch, played, looked, env)
+        else:
+            visited = list(visited_states(network, params, batch, played, env)) if weights.keys() & _BESIDE else []
+            rank = partial(ranking_loss, network, params, batch, played, visited, env)
         if "ranking" in weights:
-            loss, found = ranking_loss(network, params, batch, played, visited, env)
+            loss, found = rank()
             terms["ranking"], metrics = (loss, weights["ranking"]), metrics | found
         if "stop" in weights:
             terms["stop"] = stop_loss(batch, played, visited, env), weights["stop"]
@@ -251,8 +268,9 @@ def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objectiv
 
 def _sft(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
     def objective(
-        params: PyTree, target: PyTree, batch: Batch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
+        params: PyTree, target: PyTree, batch: AnyBatch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
     ) -> tuple[Terms, dict[str, jax.Array]]:
+        assert isinstance(batch, Batch)  # the config refuses a pool
         loss, metrics = trajectory_loss(network, params, batch, key, env)
         return {"sft": (loss, config.losses.get("sft", 1.0))}, metrics
 
@@ -290,16 +308,16 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
         params, target = jax.tree.map(jnp.array, params), jax.tree.map(jnp.array, params)
         return LearnerState(params, target, optimiser.init(params), jnp.int32(0), jnp.array(key, copy=True))
 
-    def update(state: LearnerState, batch: Batch) -> tuple[LearnerState, dict[str, jax.Array]]:
+    def update(state: LearnerState, batch: AnyBatch) -> tuple[LearnerState, dict[str, jax.Array]]:
         now = jnp.asarray(alpha(state.step)), jnp.asarray(epsilon(state.step))
         key = jax.random.fold_in(state.key, state.step)
 
-        def loss(params: PyTree, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+        def loss(params: PyTree, batch: AnyBatch) -> tuple[jax.Array, dict[str, jax.Array]]:
             terms, metrics = objective(params, state.target_params, batch, key, *now)
             total, named = add_losses(terms)
             return total, metrics | named
 
-        def play(batch: Batch) -> tuple[dict[str, jax.Array], PyTree]:
+        def play(batch: AnyBatch) -> tuple[dict[str, jax.Array], PyTree]:
             (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, batch)
             return metrics, stop_frozen(gradient, config.groups)
 
@@ -317,14 +335,14 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
     return Learner(init, update)
 
 
-def _mean_over_parts(play: Callable[[Batch], tuple[dict, PyTree]], parts: Batch) -> tuple[dict, PyTree]:
+def _mean_over_parts(play: Callable[[AnyBatch], tuple[dict, PyTree]], parts: AnyBatch) -> tuple[dict, PyTree]:
     """`play` of a whole batch from its parts, one after the other, in the memory of one.
 
     Means over steps are weighted by the number of steps of their part, which differs if episodes end early; means
     over episodes are weighted equally.
     """
 
-    def weighted(part: Batch) -> tuple[dict, PyTree, jax.Array]:
+    def weighted(part: AnyBatch) -> tuple[dict, PyTree, jax.Array]:
         metrics, gradient = play(part)
         steps = metrics.get("steps", jnp.float32(1.0))
         metrics = {name: x * steps if _is_mean_over_steps(name) else x for name, x in metrics.items()}

@@ -1,0 +1,134 @@
+"""Search of a pool by a run: its tables are made once, then any number of questions search it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qrag_jax.models.towers.q_network import Network, PyTree, VectorRows
+from qrag_jax.qrag.env import EnvConfig, PoolConfig, Rollout
+from qrag_jax.qrag.multi_step_search import NUM_RUNNERS_UP, num_slots, trajectory_of
+from qrag_jax.qrag.policy import make_greedy
+from qrag_jax.qrag.pool import PoolBatch, pool_rollout
+from qrag_jax.qrag.pool_tables import AskedRows, PoolReader, PoolTable
+from qrag_jax.qrag.retriever import Progress, QRagRetriever
+from qrag_jax.search.pool_texts import PoolTexts
+from qrag_jax.types import InputError, Trajectory, UsageError
+
+_PER_CALL = 16  # questions of a compiled call
+
+
+@dataclass(frozen=True)
+class PoolBank:
+    """A pool and the run that searches it; made by `make_pool_bank`.
+
+    Attributes:
+        retriever: of the run.
+        reader: makes the tables of questions.
+        table: of the pool, on the device, padded so that pools of many sizes share few compiled functions.
+        num_texts_cut: chunks that are longer than the window.
+    """
+
+    retriever: QRagRetriever
+    reader: PoolReader
+    table: PoolTable
+    num_texts_cut: int = 0
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The texts of the chunks."""
+        return self.reader.pool.texts
+
+    def question_vectors(self, questions: Sequence[str]) -> np.ndarray:
+        """Vectors of questions by the encoder of the run."""
+        rows, _ = self.retriever.rows(questions, "question")
+        assert isinstance(rows, VectorRows)  # of latent towers
+        return np.asarray(rows.vectors)
+
+    def play(self, questions: Sequence[str], num_steps: int, num_best: int = 0) -> Rollout:
+        """Greedy episodes of the questions, as NumPy arrays; actions are chunk numbers."""
+        if num_steps > len(self.texts):
+            raise InputError(f"{len(self.texts)} chunks in the pool cannot give {num_steps} picks: lower num_steps")
+        asked = self.reader.questions(questions, self.question_vectors(questions))
+        env = replace(self.retriever.env, num_steps=num_steps)
+        size, parts = min(len(questions), _PER_CALL), []
+        for first in range(0, len(questions), size):
+            rows = np.minimum(np.arange(first, first + size), len(questions) - 1)
+            some = jax.tree.map(lambda x, rows=rows: x[rows], asked)
+            parts.append(_search(self.retriever.network, env, num_best, self.retriever.params, self.table, some))
+        return jax.tree.map(lambda *x: np.concatenate([np.asarray(one) for one in x])[: len(questions)], *parts)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _search(
+    network: Network, env: EnvConfig, num_best: int, params: PyTree, table: PoolTable, asked: AskedRows
+) -> Rollout:
+    size = asked.found.shape[0]
+    batch = PoolBatch(table, asked, jnp.zeros((size, table.num_chunks), bool), jnp.arange(size))
+    policy = make_greedy(None if not env.stop else -1)
+    return pool_rollout(network, params, batch, jax.random.key(0), policy, env, num_best=num_best)[0]
+
+
+def make_pool_bank(retriever: QRagRetriever, pool: PoolTexts, progress: Progress | None = None) -> PoolBank:
+    """Embeds a pool where it has no vectors, and makes its tables.
+
+    Raises:
+        UsageError: the run picks from contexts.
+        InputError: an empty pool, or vectors of another encoder.
+    """
+    sizes = check_pools(retriever)
+    reader = PoolReader(pool, sizes.links, sizes.words)
+    vectors, num_cut = pool.vectors, 0
+    if vectors is None:
+        rows, num_cut = retriever.rows(pool.texts, "chunk", progress)
+        assert isinstance(rows, VectorRows)  # of latent towers
+        vectors = np.asarray(rows.vectors)
+    else:
+        check_encoder(retriever, pool)
+    return PoolBank(retriever, reader, jax.device_put(_with_slots(reader.table(vectors))), num_cut)
+
+
+def search_pool(
+    bank: PoolBank,
+    question: str,
+    num_steps: int,
+    query_id: str = "",
+    threshold: float | None = None,
+    learned_stop: bool = False,
+) -> Trajectory:
+    """As `multi_step_search.search_bank`, over a pool."""
+    return trajectory_of(bank.play([question], num_steps, 1 + NUM_RUNNERS_UP), query_id, threshold, learned_stop)
+
+
+def _with_slots(table: PoolTable) -> PoolTable:
+    """The table with chunks and words behind its own that nothing leads to; they belong to no document."""
+    num_chunks, num_words = table.num_chunks, len(table.idf)
+    more = num_slots(num_words) - num_words
+    fill = num_slots(num_chunks) - num_chunks
+    rows = replace(table, idf=None, shared=None, mean=None)
+    rows = jax.tree.map(lambda x: np.pad(x, [(0, fill)] + [(0, 0)] * (x.ndim - 1), mode="edge"), rows)
+    rows.document[num_chunks:] = -1
+    words = {"idf": np.pad(table.idf, (0, more)), "shared": np.pad(table.shared, (0, more))}
+    return replace(rows, **words, mean=table.mean)
+
+
+def check_pools(retriever: QRagRetriever) -> PoolConfig:
+    """The sizes of a step's search; refuses a run that picks from contexts."""
+    if retriever.env.pool is None:
+        raise UsageError(
+            "this run was trained to pick from one context: train one with configs/qrag/corpus_latent.yaml (env.pool) "
+            "to search many documents"
+        )
+    return retriever.env.pool
+
+
+def check_encoder(retriever: QRagRetriever, pool: PoolTexts) -> None:
+    """Refuses vectors of another encoder than that of the run."""
+    if pool.fingerprint and pool.fingerprint != retriever.chunk_encoder.fingerprint:
+        raise InputError(
+            "the index was embedded with another encoder than the run reads: build it with the encoder, window and "
+            "normalisation of the run (model.encoder), or train the run on this index"
+        )
