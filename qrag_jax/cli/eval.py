@@ -60,12 +60,11 @@ run
 |! --2wiki FILE            2WikiMultihopQA
 |! --beir DIR              a BEIR folder, or one of its qrels/NAME.tsv (default: test)
 |! --vectors DIR           chunk and question vectors, for a run trained on vectors
---pooled                   for a run over many documents: search the passages of all questions as one pool; prints the
-                           share of questions with all gold among the first --k picks
+--pooled                   search the passages of all questions as one pool
 . --distractors FILE       with --pooled: more passages in the pool, as for `qrag notes eval`
---corpus INDEX             for a run over many documents: search this index; the lines of --jsonl name documents and
+. --corpus INDEX           for a run over many documents: search this index; the lines of --jsonl name documents and
                            characters, {{"question": ..., "evidence": [{{"file": ..., "start": ..., "end": ...}}]}}
-. --k N,N,... = 2,4,10     with --pooled or --corpus: numbers of picks to look at
+. --k N,N,... = 2,4,10     with --pooled or --corpus: print the share of questions with all gold among so many picks
 . --haystack
 --num_chunks N,N,...       context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)
 . --max_haystack_sentences N  embed at most this many sentences of the haystack (default: 20,000; for --num_chunks above
@@ -83,7 +82,7 @@ run
 . --stopping DIR           write tables and plots of early, perfect and late stops, ROC and budgets
 . --tests OUT              write paired tests between the methods as JSON, and print them
 --json OUT                 write the rows as JSON; - prints them instead of the table
---per_query OUT.jsonl      write one line for each question: chosen chunks and Q values
+--per_query OUT.jsonl      write a line for each question: chosen chunks and Qs
 . --trec DIR               write a ranking of each row and the judgements as TREC files, for trec_eval and ir_measures
 --follow_links --max_input_gb --no_compile_cache
 answers:
