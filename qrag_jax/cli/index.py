@@ -116,7 +116,7 @@ paths [PATHS ...]     files or folders
 . --engine            build, add: where they run: on this machine, or on a Ray cluster (default: processes)
 . --num_shards N      build: number of shards
 . --shard I           build: the shard to build, from 0
---verify              info, add: check all against their hashes; add repairs it
+--verify              info, add: check all by hash; add repairs damage
 . --encoding E        text encoding of the files (default: as in the index; utf-8 for new files)
 . --strict            build, add: stop at a file that cannot be read, or only in part
 --exclude --no_ignore --follow_links --max_input_gb
