@@ -199,7 +199,7 @@ def search_bank(
 
 
 def trajectory_of(
-    played: Rollout, query_id: str = "", threshold: float | None = None, learned_stop: bool = False
+    played: Rollout | LongPlay, query_id: str = "", threshold: float | None = None, learned_stop: bool = False
 ) -> Trajectory:
     """The first question's picks of a rollout with its best chunks; arguments as of `search_bank`."""
     picks = _steps(played)
