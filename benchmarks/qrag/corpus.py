@@ -56,7 +56,7 @@ class Vectors:
         self.known: dict[str, np.ndarray] = {}
         if (folder / "texts.json").exists():
             texts = json.loads((folder / "texts.json").read_text())
-            self.known = dict(zip(texts, np.load(folder / "vectors.npy"), strict=True))
+            self.known = dict(zip(texts, np.load(folder / "vectors.npy", allow_pickle=False), strict=True))
 
     def of(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [texts, 384]; new texts are embedded and kept."""

@@ -122,7 +122,10 @@ def full_text(texts: list[str], questions: list[str]) -> dict[str, float]:
 
 def rival(name: str, folder: Path) -> None:
     """A rival in this process, on the vectors and texts of a folder; prints a row as JSON."""
-    vectors, asked = np.load(folder / "vectors.npy", mmap_mode="r"), np.load(folder / "asked.npy")
+    vectors, asked = (
+        np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False),
+        np.load(folder / "asked.npy", allow_pickle=False),
+    )
     questions = json.loads((folder / "questions.json").read_text())
     start = time.perf_counter()
     search = MAKERS[name](vectors, asked, questions, folder)

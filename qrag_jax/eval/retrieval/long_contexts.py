@@ -2,28 +2,14 @@
 
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from qrag_jax.eval.retrieval.records import Repeats
 from qrag_jax.files.mapped import mapped_array
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.long_contexts import is_long
 from qrag_jax.qrag.tasks import Task
-
-
-class Repeats(NamedTuple):
-    """How often the noise of contexts repeats; sentences that read the same count as one.
-
-    Attributes:
-        noise_texts: different sentences of noise in a context, mean over contexts.
-        noise_repeats: how often one of them occurs in its context, mean.
-        most_repeats: the most that a sentence occurs in a context.
-    """
-
-    noise_texts: float
-    noise_repeats: float
-    most_repeats: int
 
 
 def has_long(task: Task) -> bool:

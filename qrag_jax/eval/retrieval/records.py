@@ -8,12 +8,11 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from qrag_jax.eval.retrieval.long_contexts import Repeats
 from qrag_jax.eval.setting import (
     Setting,
     check_kinds,
@@ -32,6 +31,20 @@ from qrag_jax.names import METHODS, PROTOCOLS
 from qrag_jax.types import InputError, check_fields
 
 _SLACK = 1e-9  # rounding between a mean and a bound that it may touch
+
+
+class Repeats(NamedTuple):
+    """How often the noise of contexts repeats; sentences that read the same count as one.
+
+    Attributes:
+        noise_texts: different sentences of noise in a context, mean over contexts.
+        noise_repeats: how often one of them occurs in its context, mean.
+        most_repeats: the most that a sentence occurs in a context.
+    """
+
+    noise_texts: float
+    noise_repeats: float
+    most_repeats: int
 
 
 @dataclass(frozen=True)
@@ -86,7 +99,7 @@ class Row:
     Rows of contexts that are scored in blocks also have costs: `step_ms` is the wall time of a pick, `embed_seconds`
     that of the embedding of the pool by the trained method, `peak_gib` the most memory that the process had until
     then, mapped files included. Where facts are hidden in noise, `noise_texts`, `noise_repeats` and `most_repeats` say
-    how often it repeats (`long_contexts.Repeats`). A file leaves these fields out where they are None.
+    how often it repeats (`Repeats`). A file leaves these fields out where they are None.
     """
 
     task: str
