@@ -113,12 +113,19 @@ class Rows:
 
     def products(self, questions: Float[np.ndarray, "q dim"]) -> Float[np.ndarray, "q rows"]:
         """Dot products with all rows in float32."""
+        asked = questions.astype(np.float32)
+        if self._is_one:
+            return self._parts[0].products(asked)
         found = np.zeros((len(questions), len(self)), np.float32)
         for part in self._parts:
-            products = part.products(questions.astype(np.float32))
             there = part.places >= 0
-            found[:, part.places[there]] = products if there.all() else products[:, there]
+            found[:, part.places[there]] = part.products(asked)[:, there]
         return found
+
+    @cached_property
+    def _is_one(self) -> bool:
+        """True if one part has all rows in their order."""
+        return len(self._parts) == 1 and np.array_equal(self._parts[0].places, np.arange(len(self)))
 
     @cached_property
     def _homes(self) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
