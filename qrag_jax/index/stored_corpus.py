@@ -405,7 +405,16 @@ class StoredCorpus(Corpus):
     def _text(self, node: int) -> str:
         return chunk_text(self._read(self._number_of(node)).document.text, self.nodes[node].spans)
 
+    @cached_property
+    def _have_context(self) -> Bool[np.ndarray, " nodes"]:
+        """Which nodes may have a context: most leaves have none, and to find it means to parse their document."""
+        found = np.full(len(self), True)
+        found[self.leaves] = self.parts.of_rows("have_context")
+        return found
+
     def _context(self, node: int) -> str:
+        if not self._have_context[node]:
+            return ""
         return context_of(self._read(self._number_of(node)).document.text, self.nodes[node].spans)
 
 

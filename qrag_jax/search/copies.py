@@ -6,21 +6,23 @@ from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import Ranked, Retrieve, SomeRanked
 
 _MORE = 4  # nodes ranked for each one wanted, so that few copies need no second ranking
+_MORE_AGAIN = 16  # times as many in the next one
 
 
 def rank_distinct(retrieve: Retrieve, question: str, corpus: Corpus, top_k: int | None) -> Ranked:
-    """The best nodes with different texts; the ranking is made again for all nodes if copies filled the first one.
+    """The best nodes with different texts; while copies fill the ranking, it is made again with more nodes.
 
     Args:
         retrieve: ranks the nodes.
         top_k: most nodes; None is as many as the method ranks.
     """
     most = None if top_k is None else _MORE * top_k
-    ranked = retrieve(question, corpus, most)
-    found = without_copies(ranked, corpus, top_k)
-    if most is None or len(ranked) < most or (len(found) == top_k and ranked.scores[-1] < found.scores[-1]):
-        return found
-    return without_copies(retrieve(question, corpus, None), corpus, top_k)
+    while True:
+        ranked = retrieve(question, corpus, most)
+        found = without_copies(ranked, corpus, top_k)
+        if most is None or len(ranked) < most or (len(found) == top_k and ranked.scores[-1] < found.scores[-1]):
+            return found
+        most *= _MORE_AGAIN
 
 
 def without_copies(ranked: SomeRanked, corpus: Corpus, top_k: int | None = None) -> SomeRanked:

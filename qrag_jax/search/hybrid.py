@@ -110,9 +110,10 @@ def rank_words(question: str, corpus: Corpus, words: Bm25Index, top_k: int | Non
         top_k: most nodes; None is all that share a word with the question.
     """
     check_top_k(top_k)
-    ranked = _by_score(rounded(words.scores(readable(question))))
-    matching = ranked.scores > 0
-    return Ranked(corpus.leaves[ranked.ids[matching]], ranked.scores[matching]).first(top_k)
+    scores = rounded(words.scores(readable(question)))
+    matching = np.flatnonzero(scores > 0)
+    best = matching[top_in_order(scores[matching], len(matching) if top_k is None else top_k)]
+    return Ranked(corpus.leaves[best], scores[best])
 
 
 def rank_hybrid(

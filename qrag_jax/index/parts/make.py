@@ -160,14 +160,16 @@ def document_part(
     """
     texts: list[str] = []
     looked_at: list[str] = []
+    have_context: list[bool] = []
     vectors, leaves, num_leaves, num_nodes, num_cut = [], [], [], [], []
     for position in some:
         one, row = read_current(connection, folder, listed, position)
         for leaf in one.leaves.tolist():
             spans = one.nodes[leaf].spans
-            text = chunk_text(one.document.text, spans)
-            texts.append(readable(searched_text(context_of(one.document.text, spans), text)))
+            text, context = chunk_text(one.document.text, spans), context_of(one.document.text, spans)
+            texts.append(readable(searched_text(context, text)))
             looked_at.append(text[:NUM_LOOKED_AT])
+            have_context.append(bool(context))
         rows = unpack_vectors(row, len(one.nodes))[one.leaves]
         vectors.append(rows if are_unit(rows, UNIT_SLACK).all() else unit_rows(rows))
         leaves.append(one.leaves)
@@ -186,7 +188,11 @@ def document_part(
         count_words(texts),
         sizes,
         {"num_nodes": np.array(num_nodes, np.int32), "num_cut": np.array(num_cut, np.int32)},
-        {"leaves": np.concatenate(leaves).astype(np.int32), "unknown": unknown},
+        {
+            "leaves": np.concatenate(leaves).astype(np.int32),
+            "unknown": unknown,
+            "have_context": np.array(have_context, np.uint8),
+        },
     )
 
 
