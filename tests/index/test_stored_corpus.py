@@ -18,7 +18,7 @@ from qrag_jax.index.build import load_noted_index
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.info import index_info
 from qrag_jax.index.load import load_index
-from qrag_jax.index.parts import make
+from qrag_jax.index.parts import make, part
 from qrag_jax.index.parts.make import Moved, damaged_files
 from qrag_jax.index.parts.part import StoredPart
 from qrag_jax.index.remove import remove_documents
@@ -106,6 +106,18 @@ def test_files_of_another_index_are_not_used(notes):
     note("i", notes)
     shutil.rmtree("i/search")
     shutil.copytree("kept", "i/search")
+    check(*opened(), load_noted_index("i"))
+
+
+def test_files_of_another_version_are_not_used_and_made_again(notes, monkeypatch):
+    with monkeypatch.context() as then:
+        then.setattr(part, "_VERSION", [1, 0])
+        note("i", notes)
+    old = set(Path("i/search").iterdir())
+    assert damaged_files(I) == []
+    check(*opened(), load_noted_index("i"))
+    note("i", notes)
+    assert len(old) == 2 and not old & set(Path("i/search").iterdir())
     check(*opened(), load_noted_index("i"))
 
 

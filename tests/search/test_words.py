@@ -1,5 +1,6 @@
 """Words of search: what readers write in several ways or leave out, and identifiers beside near misses."""
 
+import hashlib
 import unicodedata
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tiers import examples
 
-from qrag_jax.chunking.text.words import asked_words, bm25_tokens
+from qrag_jax.chunking.text.words import TOKENS_VERSION, asked_words, bm25_tokens
 from qrag_jax.search.bm25 import Bm25Index
 
 FILL = ["The ferry rests on Sunday.", "The rope is ten metres long.", "Nobody came.", "The lamp went out at 7."]
@@ -140,3 +141,14 @@ def test_index_and_question_agree(text):
 @pytest.mark.parametrize("part", ["a-", "a'", "1,", "aB", "+", "--a", "v2.", "é-", "漢", "()", "C++"])
 def test_tokens_of_long_runs_take_linear_time(part):
     assert len(bm25_tokens(part * 20_000)) <= 80_000
+
+
+def test_tokens_change_only_with_their_version():
+    """Indexes keep counts of tokens: raise the version with each change, and then the digest here."""
+    texts = [
+        "v2.3.1 of maxTokens in C++ isn't e-mail 1,000 10km",
+        "Straße café l'eau PDFs __init__",
+        "我用C++写 नमस्ते 한국어 🔑",
+    ]
+    tokens = "\n".join(" ".join(bm25_tokens(text)) for text in texts)
+    assert (TOKENS_VERSION, hashlib.sha256(tokens.encode()).hexdigest()[:16]) == (1, "")

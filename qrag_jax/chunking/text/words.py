@@ -17,6 +17,7 @@ from functools import cache, lru_cache
 from qrag_jax.chunking.text.letters import normal_letters, spellings
 from qrag_jax.chunking.text.proper_names import UNSPACED
 
+TOKENS_VERSION = 1  # of `bm25_tokens`: raise it with each change, so that indexes count their words again
 # One token for each character, because a whole sentence would be one word; Hangul too, because particles join words.
 _UNSPACED = UNSPACED + "\uac00-\ud7a3"
 _EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"

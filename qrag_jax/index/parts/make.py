@@ -123,7 +123,7 @@ def stored_parts(folder: Path, kind: str) -> list[StoredPart]:
     for _ in range(_TRIES):
         with suppress(FileNotFoundError):  # a writer has merged a file meanwhile
             found = [StoredPart(path) for path in (folder / FOLDER).glob(f"[!.]*{kind}")]
-            return sorted(found, key=lambda part: -int(part.sizes.sum()))
+            return sorted((one for one in found if one.is_current), key=lambda part: -int(part.sizes.sum()))
     return []  # the catalogue has all that is in them
 
 
@@ -444,20 +444,26 @@ def damaged_files(folder: Path) -> list[Path]:
     found = []
     for path in sorted((folder / FOLDER).glob("[!.]*.*")):
         try:
-            (ArrayFile(path) if path.suffix == GRAPH else StoredPart(path)).check()
+            part = None if path.suffix == GRAPH else StoredPart(path)
+            (part if part is not None and part.is_current else ArrayFile(path)).check()
         except Damaged:
             found.append(path)
     return found
 
 
 def _whole_parts(folder: Path, kind: str) -> tuple[list[StoredPart], tuple[str, ...]]:
-    """The undamaged files of a kind, and the names of damaged ones, which are removed."""
+    """The current files of a kind, and the names of damaged ones; those are removed, and those of other versions."""
     found, damaged = [], []
     for path in (folder / FOLDER).glob(f"*{kind}"):
         try:
-            found.append(StoredPart(path))
+            part = StoredPart(path)
         except Damaged:
             damaged.append(path.name)
+            path.unlink()
+            continue
+        if part.is_current:
+            found.append(part)
+        else:
             path.unlink()
     return found, tuple(damaged)
 

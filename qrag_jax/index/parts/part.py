@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
+from qrag_jax.chunking.text.words import TOKENS_VERSION
 from qrag_jax.files.array_file import ArrayFile, write_arrays
 from qrag_jax.files.sqlite import Damaged
 from qrag_jax.search.postings import WordArrays, WordPart, join_words
@@ -31,7 +32,7 @@ from qrag_jax.search.rows import CodeKind, Codes, RowPart, code
 _WORDS = tuple(field.name for field in fields(WordArrays))
 _OF_DOCUMENTS = ("numbers", "keys", "sizes", "num_texts")
 _DIGESTS = {"vectors": "digests", "codes": "code_digests"}
-_FORMAT = 1
+_VERSION = [1, TOKENS_VERSION]  # of the arrays and of the words in them; files of another version are made again
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +86,7 @@ class StoredPart:
 
     Attributes:
         path: of the file.
+        is_current: this version of the package made it; otherwise nothing of it may be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,8 +97,9 @@ class StoredPart:
             FileNotFoundError: there is no such file.
         """
         self.path, self._file = path, ArrayFile(path)
-        if self._file.about["format"] != _FORMAT:
-            raise Damaged(f"{path}: made by another version; remove it, and the next `qrag index add` makes it again")
+        self.is_current = self._file.about["version"] == _VERSION
+        if not self.is_current:
+            return
         self.numbers, self.keys, self.sizes, self.num_texts = map(self._file.read, _OF_DOCUMENTS)
         self.per_document, self.per_row = (
             {name: self._file.read(name) for name in self._file.about[group]} for group in ("per_document", "per_row")
@@ -227,7 +230,7 @@ def write_part(
         part.check_vectors(some)
     vectors = [part.vectors_of(one) for part, some in pairs for one in some.tolist()]  # views of files
     arrays |= {"digests": map(_digest_row, vectors), "vectors": vectors}
-    about = {"format": _FORMAT, "per_document": list(parts[0].per_document), "per_row": list(parts[0].per_row)}
+    about = {"version": _VERSION, "per_document": list(parts[0].per_document), "per_row": list(parts[0].per_row)}
     about |= {"codes": code_kind, "code_error": 0.0}
     if code_kind is not None:
         coded = [code(some, code_kind) for some in vectors]
