@@ -196,7 +196,7 @@ def named_index(folder: Path, num_pages: int, make: Callable[[], Maker]) -> None
 
 
 def growth(num_chunks: int) -> None:
-    """What one file more costs in an index of so many chunks, in this process and by the command."""
+    """Prints the cost of one file more in an index of so many chunks, in this process and by the command."""
     num_pages = num_chunks // CHUNKS_PER_DOCUMENT
     maker = Maker(cut_lines, Hashes(minilm().fingerprint), lambda text: 20)
     print(f"\n| {num_chunks:,} chunks with notes by names | wall, s | CPU, s | |\n| --- | ---: | ---: | --- |")

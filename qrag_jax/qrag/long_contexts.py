@@ -125,7 +125,7 @@ def play_long(
     mesh: Mesh | None = None,
     block: int = BLOCK,
 ) -> LongPlay:
-    """What `env.rollout` picks greedily, without STOP, question by question.
+    """The greedy picks of `env.rollout`, without STOP, question by question.
 
     Args:
         functions: of the network.

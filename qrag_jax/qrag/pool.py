@@ -121,7 +121,7 @@ def pool_links(
     taken: Int[Array, " taken"],
     ids: Int[Array, " candidates"],
 ) -> Float[Array, "candidates inputs"]:
-    """What Q reads of each candidate in one state: links of the question, the largest of the taken chunks, coverage of
+    """The inputs of Q for each candidate in one state: links of the question, the largest of the taken chunks, coverage of
     both together (`text_links.LINKS`, `COVERAGE`), and `POOL`.
 
     Args:
