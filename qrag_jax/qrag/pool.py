@@ -121,8 +121,10 @@ def pool_links(
     taken: Int[Array, " taken"],
     ids: Int[Array, " candidates"],
 ) -> Float[Array, "candidates inputs"]:
-    """The inputs of Q for each candidate in one state: links of the question, the largest of the taken chunks, coverage of
-    both together (`text_links.LINKS`, `COVERAGE`), and `POOL`.
+    """The inputs of Q for each candidate in one state.
+
+    These are links of the question, the largest of the taken chunks, coverage of both together (`text_links.LINKS`,
+    `COVERAGE`), and `POOL`.
 
     Args:
         question: its words.
