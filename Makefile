@@ -43,7 +43,7 @@ test: .venv/.ready
 	$(TEST_ENV) .venv/bin/python $(PYTEST) $(ARGS)
 
 test-slow: .venv/.ready
-	$(TEST_ENV) .venv/bin/python $(PYTEST) -m "slow and not oracle" $(or $(ARGS),$(SLOW))
+	$(TEST_ENV) .venv/bin/python $(PYTEST) -m "slow and not full and not oracle" $(or $(ARGS),$(SLOW))
 
 test-all: .venv/.ready
 	$(TEST_ENV) .venv/bin/python $(PYTEST) -m "not oracle" --hypothesis-profile=full $(ARGS)

@@ -63,8 +63,14 @@ PYTHON_SHRUNK = {
     "QuestionsConfig(num_questions=2)": "QuestionsConfig(num_questions=1, most_relevant=1, max_answer_tokens=8)",
     'load_study_encoder("minilm")': 'load_study_encoder("minilm", 64)',
 }
+CORPUS_MODE = "tests/cli/test_corpus_mode.py"
 # Lines that another test runs in full, or that need what no test has; each with who does.
 ELSEWHERE = {
+    "qrag eval runs/mine --hotpot hotpot_dev.json --pooled --k 2,4,10 --json pooled.json": CORPUS_MODE,
+    "qrag eval runs/mine --hotpot hotpot_dev.json --pooled --distractors passages.json --methods trained": CORPUS_MODE,
+    "qrag eval runs/mine --corpus notes.index --jsonl q.jsonl": CORPUS_MODE,
+    "qrag train --config_path configs/qrag/corpus_latent.yaml --out runs/mine data.corpus=notes.index "
+    "'data.paths=[q.jsonl]'": CORPUS_MODE,
     "qrag demo --smoke": "tests/cli/test_demo.py",
     "qrag train stitch configs/planner/controlled.yaml --out runs/stitch seed=0": "tests/train/decoder/test_run.py",
     "qrag study configs/study/paper.yaml data=DATA --out runs/paper": "45 minutes",

@@ -117,6 +117,7 @@ def test_files_are_cut_and_searched(desk, line, found):
     assert NO_LOCKS not in done.stderr and NO_LIMITS not in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.skipif(not has_minilm(), reason="embedded MiniLM is not installed")
 def test_a_question_is_answered_and_kept_in_a_journal(desk):

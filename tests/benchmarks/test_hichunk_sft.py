@@ -74,6 +74,7 @@ def test_held_out_documents_are_the_same_in_each_view_and_none_is_trained_on():
     assert len(training) == 2 and trained and not trained & {one.id for one in held["plain"]}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*without a section are left out")  # true of the examples, and said
 def test_all_of_it_at_a_tiny_size(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """What belongs to which tier: `make test` is the quick one, `make test-all` is all, `make trust` attacks at full size.
 
-A test leaves the quick tier by `@pytest.mark.slow`, for `make test-slow`; a property test stays, with a quarter of its
+A test leaves the quick tier by `@pytest.mark.slow`, for `make test-slow`. A test that takes long, and whose promise
+another one keeps, has `@pytest.mark.full`, for `make test-all` alone. A property test stays, with a quarter of its
 examples; of tests/trust one witness runs in `make test-slow` (CONTRIBUTING.md, docs/reliability.md).
 """
 

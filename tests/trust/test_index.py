@@ -272,13 +272,13 @@ def test_a_canary_that_is_removed_is_nowhere(figures):
         lines = [f"{rng.getrandbits(64):x}" for _ in range(rng.randrange(1, 400))]
         write_notes(notes, secret="\n".join([*lines, canary, *lines[::-1]]))
         update("i", notes)
-        assert any(canary.encode() in path.read_bytes() for path in Path("i").iterdir())
+        assert any(canary.encode() in path.read_bytes() for path in Path("i").rglob("*.*"))
         if number % 3 == 0:
             remove_documents(Path("i"), ["notes/secret.md"])
         write_notes(notes, secret=None if number % 3 == 1 else "Nothing is here.")
         if number % 3:
             update("i", notes)
-        assert [path.name for path in Path("i").iterdir() if canary.encode() in path.read_bytes()] == []
+        assert [path.name for path in Path("i").rglob("*.*") if canary.encode() in path.read_bytes()] == []
     figures(TEST, "a document removed, changed, gone", num_rounds, "its canary is in no file of the folder")
 
 

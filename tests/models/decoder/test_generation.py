@@ -194,6 +194,7 @@ def test_nothing_is_compiled_for_one_prompt(monkeypatch):
     decode_steps.compiled_steps.cache_clear()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_eight_devices_answer_like_one():
     """Query heads, the inner layer and the embedding are split; the four heads of keys are not."""

@@ -112,6 +112,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_ends_like_the_whole_one(tiny_yaml, tmp_path):
     """Killed in the start phase, at a step of rollouts and in an imitation phase, each time after the checkpoint."""
@@ -277,6 +278,7 @@ def test_the_rows_of_the_table(tiny, options):
     assert 0 < row["rollouts"] <= 64
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_devices_do_not_matter(tiny):
     losses = []

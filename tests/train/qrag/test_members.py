@@ -68,6 +68,7 @@ def test_each_run_is_what_it_is_alone(devices, accumulate, seeds, tmp_path):
     assert len({np.asarray(jax.tree.leaves(retriever.params)[0]).tobytes() for retriever in found}) == len(seeds)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_runs_that_were_stopped_go_on_together(tmp_path):
     """Bit for bit, whatever another seed did meanwhile."""

@@ -198,6 +198,7 @@ def test_the_hardest_are_mined_and_a_temperature_gives_others_a_chance():
     assert all(len(set(pool)) == 3 for pool in seen)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_that_goes_on_mines_the_same(tmp_path):
     task = make_task()

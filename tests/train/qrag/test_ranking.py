@@ -358,6 +358,7 @@ def test_negatives_are_noise_drawn_for_every_update(parts):
         np.testing.assert_array_equal(batch.places, first.places)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_with_negatives_in_parts_trains_as_whole():
     whole, parts = (train(*noisy(16, n)).params for n in (1, 2))
