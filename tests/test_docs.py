@@ -69,6 +69,9 @@ ELSEWHERE = {
     "qrag eval runs/mine --hotpot hotpot_dev.json --pooled --k 2,4,10 --json pooled.json": CORPUS_MODE,
     "qrag eval runs/mine --hotpot hotpot_dev.json --pooled --distractors passages.json --methods trained": CORPUS_MODE,
     "qrag eval runs/mine --corpus notes.index --jsonl q.jsonl": CORPUS_MODE,
+    "qrag find runs/mine notes.index 'Where was the director of Red River born?'": CORPUS_MODE,
+    "qrag eval RUN --babi qa3_valid.txt --haystack NOVELS --num_chunks 400000 --num_questions 100 "
+    "--protocol stop,oracle": "tests/eval/retrieval/test_long_contexts.py",
     "qrag train --config_path configs/qrag/corpus_latent.yaml --out runs/mine data.corpus=notes.index "
     "'data.paths=[q.jsonl]'": CORPUS_MODE,
     "qrag demo --smoke": "tests/cli/test_demo.py",
