@@ -99,6 +99,7 @@ def load_and_leave_word(folder):
     return load_maker(pause=0.1)
 
 
+@pytest.mark.full
 @pytest.mark.oracle
 def test_ten_kills_lose_nothing(notes, cluster):
     write_notes(notes, **{f"m{number:03}": f"More {number}.\nAnother line {number}." for number in range(80)})
@@ -165,6 +166,7 @@ def test_other_failures_of_a_task_are_said(notes, cluster):
         update("i", notes, engine="ray", make=fail_to_load)
 
 
+@pytest.mark.full
 @pytest.mark.oracle
 def test_a_machine_without_memory_is_said(notes):  # the last one: it has a cluster of its own
     pytest.importorskip("ray")
