@@ -53,9 +53,6 @@ class ArrayFile:
         self._arrays: dict[str, dict[str, Any]] = said["arrays"]
         self._checked = {name: np.zeros(len(one["hashes"]), bool) for name, one in self._arrays.items()}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._arrays
-
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """The rows `start` to `stop` of an array, as a view of the file.
 

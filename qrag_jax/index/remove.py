@@ -156,10 +156,10 @@ def remove_documents(
         look_over(folder, None if reads_all(settings, read_notes) else gone.keys(), known)
         numbers = [known[name].number for name in gone]
         try:
-            _remove(folder, gone, numbers, settings, make, read_notes)
+            _remove(folder, gone, numbers, settings, make, read_notes, waits)
         except Damaged:
             look_over(folder, None)
-            _remove(folder, gone, numbers, settings, make, read_notes)
+            _remove(folder, gone, numbers, settings, make, read_notes, waits)
     return tuple(gone)
 
 
@@ -188,6 +188,7 @@ def _remove(
     settings: IndexSettings,
     make: MakeMaker | None,
     read: NoteReader | None,
+    says: Callable[[str], object],
 ) -> None:
     with writing_to(folder) as connection, writing_store(folder, connection, settings) as store:
         for name in names:
@@ -195,4 +196,4 @@ def _remove(
         store.remove(*numbers)
         if make is not None:
             update_notes(connection, folder, settings, make, KnownTexts(connection, folder), read)
-        refresh(connection, folder, settings, lambda: None if make is None else make().embed)
+        refresh(connection, folder, settings, lambda: None if make is None else make().embed, says)

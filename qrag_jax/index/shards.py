@@ -165,7 +165,7 @@ def merge_shards(
             if settings.has_notes:
                 assert make is not None
                 update_notes(connection, folder, settings, make(settings), KnownTexts(connection, folder), read_notes)
-            refresh(connection, folder, settings, lambda: None if make is None else make(settings)().embed)
+            refresh(connection, folder, settings, lambda: None if make is None else make(settings)().embed, waits)
         os.rename(folder / SHARDS, folder / JOINED)  # in one step: a half-removed folder would look unfinished
         sync_folder(folder)
         finish_merge(folder)

@@ -192,7 +192,9 @@ def test_a_file_that_was_cut_off_is_named_and_made_again(notes):
         path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(Damaged, match="remove this file, and the next `qrag index add` makes it again"):
         opened()
-    note("i", notes)
+    said = []
+    note("i", notes, says=said.append)
+    assert len(said) == 2 and all("was damaged; it is made again from the catalogue" in one for one in said)
     check(*opened(), load_noted_index("i"))
 
 

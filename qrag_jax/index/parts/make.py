@@ -336,7 +336,7 @@ def refresh(
     settings: IndexSettings,
     load: Load,
     says: Callable[[str], object] = lambda message: None,
-) -> tuple[str, ...]:
+) -> None:
     """Brings the search files up to date with the catalogue; the caller holds the lock of the folder.
 
     Vectors of removed documents are overwritten. Small files are merged, so that their number grows with the logarithm
@@ -344,13 +344,10 @@ def refresh(
 
     Args:
         load: as in `document_part`; a graph of a large file needs it too.
-        says: called with a message about a graph.
-
-    Returns:
-        Names of files that were damaged, and are made again.
+        says: called with a message about a damaged file, which is made again, or about a graph.
     """
     if not uses_parts(settings):
-        return ()
+        return
     index_notes(connection, folder)
     documents = listed_documents(connection, folder)
     (folder / FOLDER).mkdir(exist_ok=True)
@@ -365,7 +362,9 @@ def refresh(
     code_kind = None if settings.vectors == "float32" else settings.vectors
     damaged = _refresh(connection, folder, DOCUMENTS, documents, of_documents, code_kind)
     _make_graphs(connection, folder, documents, load, says)
-    return damaged + _refresh(connection, folder, NOTES, notes, of_notes)
+    damaged += _refresh(connection, folder, NOTES, notes, of_notes)
+    for name in damaged:
+        says(f"{folder / FOLDER / name}: was damaged; it is made again from the catalogue")
 
 
 def uses_parts(settings: IndexSettings) -> bool:

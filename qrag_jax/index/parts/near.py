@@ -33,8 +33,7 @@ class Graph:
     """The graph of a file, mapped.
 
     Attributes:
-        recall: of the first 10, when it was made.
-        is_used: this is at least .99; otherwise the file has no graph.
+        is_used: its recall was at least .99 when it was made; otherwise the file has no graph.
         most: rows of any search.
     """
 
@@ -50,8 +49,7 @@ class Graph:
         from usearch.index import Index
 
         file = ArrayFile(path)
-        self.recall: float = file.about["recall"]
-        self.is_used = self.recall >= LEAST_RECALL
+        self.is_used = file.about["recall"] >= LEAST_RECALL
         if self.is_used:
             self._graph = file.read("graph")  # usearch reads it, and does not keep it
             index: Any = Index.restore(self._graph.data, view=True)
