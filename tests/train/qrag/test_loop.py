@@ -162,8 +162,13 @@ def scored_run(tmp_path_factory):
     chex.clear_trace_counter()
     folder, dev, scored, calibrated = tmp_path_factory.mktemp("dev") / "run", make_vectors_task(4), [], []
 
-    def make_score(retriever, task, batch_size, seed, mesh):
-        assert task is dev and (batch_size, seed, mesh.size) == (4, 0, 1) and retriever.env.num_steps == 2
+    def make_score(retriever, task, batch_size, seed, mesh, pools):
+        assert (
+            task is dev
+            and pools is None
+            and (batch_size, seed, mesh.size) == (4, 0, 1)
+            and retriever.env.num_steps == 2
+        )
 
         def score(params):
             scored.append(jax.tree.map(np.array, params))
