@@ -62,7 +62,7 @@ def one(tmp_path_factory):
 
 
 @pytest.mark.slow  # in the quick tier: q/test_learner.py:test_eight_devices_give_the_losses_of_one
-@pytest.mark.parametrize("mode", ["latent", "text"])
+@pytest.mark.parametrize("mode", ["latent", pytest.param("text", marks=pytest.mark.full)])
 def test_devices_and_parts_do_not_change_the_losses(mode, one, tmp_path):
     """8 devices (latent); 2 groups of 2 that split parameters, and 2 parts one after the other (text)."""
     config, alone, result = one(mode)

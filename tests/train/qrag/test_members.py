@@ -43,6 +43,7 @@ def make_configs(seeds, **options):
 
 
 @pytest.mark.parametrize(("devices", "accumulate", "seeds"), [(2, 2, (0, 7))])
+@pytest.mark.full
 @pytest.mark.slow
 def test_each_run_is_what_it_is_alone(devices, accumulate, seeds, tmp_path):
     """Its folder, its log and its result, and two devices take a run each."""
