@@ -99,6 +99,16 @@ def test_without_files_it_is_read_from_the_catalogue(notes):
     check(*opened(), load_noted_index("i"))
 
 
+def test_a_note_follows_the_document_that_it_comes_from(notes):
+    note("i", notes)
+    with_more = f"{FILM}\n\nOne more line.\n"
+    before = [(one.asking, one.text) for one in load_noted_index("i").notes]
+    write_notes(notes, up_down=with_more)
+    note("i", notes)
+    assert before[0] in [(one.asking, one.text) for one in load_noted_index("i").notes]  # the same, from a new row
+    check(*opened(), load_noted_index("i"))
+
+
 def test_files_of_another_index_are_not_used(notes):
     note("i", notes)
     shutil.copytree("i/search", "kept")

@@ -104,7 +104,7 @@ def listed_documents(connection: sqlite3.Connection, folder: Path) -> Listed:
 
 def listed_notes(connection: sqlite3.Connection, folder: Path, documents: Listed) -> Listed:
     """The documents with notes; a key also names the document's own rows, because notes name its chunks."""
-    digests = list_notes(connection, folder, set(documents.ids))
+    digests = list_notes(connection, folder, documents.by_id)
     places = [place for place, name in enumerate(documents.ids) if name in digests]
     keys = [_key(digests[documents.ids[place]]) for place in places]
     return Listed(

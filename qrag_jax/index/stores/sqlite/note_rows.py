@@ -11,7 +11,7 @@ and every row left is valid, even if the writer is killed. `noted` says whether 
 import hashlib
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -195,11 +195,14 @@ def read_notes_of(connection: sqlite3.Connection, folder: Path, document_id: str
     return found
 
 
-def list_notes(connection: sqlite3.Connection, folder: Path, documents: Collection[str]) -> dict[str, bytes]:
+def list_notes(connection: sqlite3.Connection, folder: Path, numbers: Mapping[str, int]) -> dict[str, bytes]:
     """Those of some documents that have notes from some of them, each with a hash of these rows, which are not checked.
 
+    The hash also has the numbers of the documents that the notes come from: if one of those is written again, its notes
+    may stay the same, and its chunks have other places.
+
     Args:
-        documents: their ids.
+        numbers: of the rows of the documents, by their ids.
     """
     digests: dict[str, Any] = {}
     with named(folder / CATALOGUE):
@@ -207,8 +210,8 @@ def list_notes(connection: sqlite3.Connection, folder: Path, documents: Collecti
             query = "SELECT answering, asking, sha256 FROM notes ORDER BY answering, asking"
             for *pair, sha256 in connection.execute(query):
                 answering, asking = map(to_text, pair)
-                if answering in documents and asking in documents:
-                    digests.setdefault(answering, hashlib.sha256()).update(sha256)
+                if answering in numbers and asking in numbers:
+                    digests.setdefault(answering, hashlib.sha256()).update(sha256 + numbers[asking].to_bytes(8, "big"))
     return {answering: digest.digest() for answering, digest in digests.items()}
 
 
