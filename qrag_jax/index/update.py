@@ -223,7 +223,7 @@ def _update(
     """Checks what may be replaced, then updates; if that meets damage elsewhere, checks everything and starts again.
 
     Returns:
-        What was known and damaged before, the changes, and the files with the ids that they have in the index.
+        The documents known and damaged before, the changes, and the files with the ids that they have in the index.
     """
     before, known = look_up(folder, plan.says)
     found = with_records(found, paths, known)

@@ -167,7 +167,7 @@ class MentionRows:
         return self._all("SELECT number, node FROM names WHERE key = ? LIMIT ?", key, most)
 
     def is_owned(self, key: int) -> tuple[bool, bool]:
-        """Whether chunks own a name, and whether it is a term in one of them."""
+        """True for a name that chunks own, and True if it is a term in one of them."""
         found = self._all("SELECT count(*), coalesce(max(is_term), 0) FROM names WHERE key = ?", key)[0]
         return bool(found[0]), bool(found[1])
 
