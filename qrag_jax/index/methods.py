@@ -167,11 +167,11 @@ def single_step_method(
 
 
 def load_embedder(model: str, reads: EncoderOptions = AS_MADE) -> "TextEmbedder":
-    """Loads an encoder that embeds text; arguments as in `load_encoder`."""
+    """Loads an encoder that embeds text; arguments as in `read_encoder`."""
     from qrag_jax.models.encoder.embedder import make_embedder
-    from qrag_jax.models.encoder.weights import load_encoder
+    from qrag_jax.models.encoder.weights import read_encoder
 
-    loaded = load_encoder(model, query_prompt=reads.query_prompt, document_prompt=reads.document_prompt, dim=reads.dim)
+    loaded = read_encoder(model, query_prompt=reads.query_prompt, document_prompt=reads.document_prompt, dim=reads.dim)
     return make_embedder(loaded, dtype=reads.dtype or "float32")
 
 

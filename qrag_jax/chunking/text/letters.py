@@ -73,10 +73,8 @@ def spellings(word: str) -> tuple[str, ...]:
 @cache
 def _changes() -> dict[str, str]:
     """New text of each character that changes."""
-    changes = {}
-    for code in range(0x80, 0x1FC00):
-        if unicodedata.category(chr(code)) == "Nd":
-            changes[chr(code)] = str(unicodedata.decimal(chr(code)))
+    digits = filter(str.isdecimal, map(chr, range(0x80, 0x1FC00)))
+    changes = {digit: str(unicodedata.decimal(digit)) for digit in digits}
     for letter in map(chr, _in_class(_MARKED)):
         plain = _without_marks(letter)
         if plain != letter:

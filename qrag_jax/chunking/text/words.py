@@ -21,6 +21,7 @@ TOKENS_VERSION = 1  # of `bm25_tokens`: raise it with each change, so that index
 # One token for each character, because a whole sentence would be one word; Hangul too, because particles join words.
 _UNSPACED = UNSPACED + "\uac00-\ud7a3"
 _EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
+_ALONE = re.compile(f"[{_UNSPACED}{_EMOJI}]")
 
 _ASCII, _PLAIN = re.compile("[a-z0-9]+"), re.compile(r"[^\W_]+")
 _ASCII_WORDS = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128)) + bytes(128)
@@ -62,10 +63,11 @@ def _marks() -> str:
     return "".join(map(re.escape, marks))
 
 
-@cache
-def _needs_care() -> re.Pattern[str]:
-    """Matches text whose words have characters besides letters and digits."""
-    return re.compile(f"[{_UNSPACED}{_EMOJI}{_marks()}]")
+@lru_cache(maxsize=1 << 16)
+def _needs_care(character: str) -> bool:
+    """True for what words have besides letters and digits: marks, unspaced characters, emoji; all beyond U+02FF."""
+    is_mark = "\u0300" <= character < "\U0001f000" and unicodedata.category(character) in ("Mn", "Mc")
+    return is_mark or bool(_ALONE.match(character))
 
 
 @cache
@@ -99,7 +101,7 @@ def plain_tokens(text: str) -> list[str]:
     if text.isascii():  # the same tokens, many times as fast
         return _ASCII.findall(text.lower())
     folded = unicodedata.normalize("NFKC", text).casefold()
-    pattern = _token_pattern() if _needs_care().search("".join(set(folded))) else _PLAIN
+    pattern = _token_pattern() if any(map(_needs_care, set(folded))) else _PLAIN
     return pattern.findall(folded)
 
 
@@ -147,7 +149,7 @@ def _analyse(text: str) -> tuple[list[str], list[str]]:
     if text.isascii():
         return text.encode().translate(_ASCII_WORDS).decode().split(), _identifiers(text)
     folded = text.casefold()
-    pattern = _search_pattern() if _needs_care().search("".join(set(folded))) else _PLAIN
+    pattern = _search_pattern() if any(map(_needs_care, set(folded))) else _PLAIN
     return pattern.findall(folded), _identifiers(text)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import unflatten_dict
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from qrag_jax.chunking.text.spans import readable
@@ -35,9 +34,10 @@ from qrag_jax.models.encoder.table import (
     tensors_from_rows,
     without_prefix,
 )
-from qrag_jax.models.encoder.text_encoder import Params, encode_tokens, pool, valid_tokens
+from qrag_jax.models.encoder.text_encoder import encode_tokens, pool, valid_tokens
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.encoder.weights import LoadedEncoder, refuse_projection, tokenizer_config
+from qrag_jax.models.weights.param_tree import Params, nest
 from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.models.weights.tokenizer_faults import check_vocab
 from qrag_jax.types import InputError, TextCounts, UsageError
@@ -195,7 +195,7 @@ def new_classifier(loaded: LoadedEncoder, key: PRNGKeyArray) -> Classifier:
             head[row.path] = _HEAD_SCALE * jax.random.normal(own, row.our_shape)
         else:
             head[row.path] = jnp.full(row.our_shape, float(row.path[-1] == "scale"))
-    params = {"encoder": loaded.params, "head": unflatten_dict(head)}
+    params = {"encoder": loaded.params, "head": nest(head)}
     window = min(loaded.config.max_positions, _LONGEST_PAIR)
     return Classifier(config, params, loaded.tokenizer, window)
 

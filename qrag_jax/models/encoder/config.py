@@ -10,9 +10,11 @@ from qrag_jax.types import UsageError, check_fields
 Family = Literal["bert", "roberta", "xlm-roberta", "mpnet", "nomic_bert", "modernbert", "qwen3"]
 Pooling = Literal["mean", "cls", "last"]
 Activation = Literal["gelu", "gelu_tanh", "silu"]
+ComputeDtype = Literal["float32", "bfloat16"]
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 ROTARY = ("nomic_bert", "modernbert", "qwen3")
+NUM_BUCKETS = 32  # of relative distance, of MPNet
 _MPNET_PADDING_ID = 1  # fixed in that model, whatever its config.json says
 _ADDED = 13  # fields before these are in every fingerprint, later ones only where they are set
 

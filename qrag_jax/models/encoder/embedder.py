@@ -7,26 +7,16 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict
 
-from qrag_jax.models.encoder.config import NO_PROMPTS, EncoderConfig, Prompts
-from qrag_jax.models.encoder.text_encoder import (
-    TOKENS_PER_BLOCK,
-    Compute,
-    ComputeDtype,
-    Params,
-    encode,
-    encode_tokens,
-    encode_with_codes,
-)
+from qrag_jax.models.encoder.config import NO_PROMPTS, ComputeDtype, EncoderConfig, Prompts
+from qrag_jax.models.encoder.host_encoder import can_encode, encode_rows
 from qrag_jax.models.encoder.tokenizer import TextTokenizer, TokenTable
 from qrag_jax.models.encoder.weights import LoadedEncoder
+from qrag_jax.models.weights.param_tree import Params, flatten
 from qrag_jax.types import TextCounts, UsageError
 from qrag_jax.unit_rows import unit_rows
 
@@ -52,7 +42,7 @@ def encoder_fingerprint(
     read = [config.identity, tokenizer_json, window, *([asdict(prompts)] if prompts != NO_PROMPTS else [])]
     read += [dtype] if dtype != "float32" else []
     digest = hashlib.sha256(json.dumps(read).encode())
-    for path, leaf in sorted(flatten_dict(params).items()):
+    for path, leaf in sorted(flatten(params).items()):
         array = np.ascontiguousarray(leaf)
         digest.update(json.dumps(["/" + "/".join(path), list(array.shape), str(array.dtype)]).encode())
         digest.update(array.tobytes())
@@ -71,10 +61,17 @@ _NUM_SPECIAL = 2  # that callers count beside a text
 _BLOCK_COST = 40
 
 
-# Parameters are an argument: as constants they would be copied into every compiled shape.
-_pooled = jax.jit(encode, static_argnums=(0, 4))
-_with_codes = jax.jit(encode_with_codes, static_argnums=(0, 4))
-_hidden = jax.jit(encode_tokens, static_argnums=(0, 4))
+_FEW = 32  # questions that NumPy computes about as fast as compiled code
+
+
+@cache
+def _compiled(name: str) -> Callable:
+    """A function of `text_encoder`; parameters are an argument, as constants would be copied into every shape."""
+    import jax
+
+    from qrag_jax.models.encoder import text_encoder
+
+    return jax.jit(getattr(text_encoder, name), static_argnums=(0, 4))
 
 
 class TextEmbedder:
@@ -94,7 +91,7 @@ class TextEmbedder:
         self,
         loaded: LoadedEncoder,
         window: int,
-        tokens_per_block: int,
+        tokens_per_block: int | None,
         long_texts: LongTexts,
         prompts: Prompts,
         dtype: ComputeDtype,
@@ -111,8 +108,11 @@ class TextEmbedder:
         self._row = window
         self._config = config
         self._tokenizer = loaded.tokenizer
-        self._params = jax.device_put(loaded.params)
-        self._compute = Compute(dtype)
+        self._given = loaded.params
+        self._dtype: ComputeDtype = dtype
+        leaves = flatten(loaded.params).values()
+        on_host = dtype == "float32" and all(isinstance(leaf, np.ndarray) for leaf in leaves)
+        self._in_numpy = on_host and can_encode(loaded.config)
         self.lengths = (*(size for size in BUCKETS if size < window), window)
         self._tokens_per_block = tokens_per_block
         self._strict = long_texts == "error"
@@ -124,16 +124,20 @@ class TextEmbedder:
 
     @cached_property
     def _fingerprint(self) -> str:
-        own = (self._config, self._params, self._tokenizer.to_json(), self._row, self.prompts, self._compute.dtype)
+        own = (self._config, self._given, self._tokenizer.to_json(), self._row, self.prompts, self._dtype)
         return encoder_fingerprint(*own)
 
     @cached_property
     def _computed(self) -> Params:
-        """The parameters with kernels in the dtype of the products."""
-        if self._compute.dtype == "float32":
-            return self._params
+        """The parameters on the default device, with kernels in the dtype of the products."""
+        import jax
+        import jax.numpy as jnp
+
+        params = jax.device_put(self._given)
+        if self._dtype == "float32":
+            return params
         cast = lambda path, leaf: leaf.astype(jnp.bfloat16) if path[-1].key == "kernel" else leaf  # noqa: E731
-        return jax.tree_util.tree_map_with_path(cast, self._params)
+        return jax.tree_util.tree_map_with_path(cast, params)
 
     def __call__(
         self, texts: Sequence[str], progress: Progress | None = None, out: np.ndarray | None = None
@@ -151,8 +155,15 @@ class TextEmbedder:
         return self._embed(texts, self.prompts.document, progress, out)
 
     def questions(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-        """Vectors of questions, float32 [n, dim]. Satisfies `types.ReadsQuestions`."""
-        return self._embed(texts, self.prompts.query, progress)
+        """Vectors of questions, float32 [n, dim]; NumPy computes a few. Satisfies `types.ReadsQuestions`."""
+        if not self._in_numpy or not 0 < len(texts) <= _FEW:
+            return self._embed(texts, self.prompts.query, progress)
+        table = self._table(texts, self.prompts.query)
+        rows = [row[:length] for row, length in zip(table.tokens, table.lengths.tolist(), strict=True)]
+        vectors = encode_rows(self._config, self._given, rows)
+        if progress is not None:
+            progress(len(texts), len(texts))
+        return vectors
 
     def _embed(
         self, texts: Sequence[str], prompt: str, progress: Progress | None, out: np.ndarray | None = None
@@ -160,7 +171,7 @@ class TextEmbedder:
         table = self._table(texts, prompt)
         vectors = np.zeros((len(texts), self.dim), np.float32) if out is None else out
         done = 0
-        for rows, block in self._run(_pooled, table):
+        for rows, block in self._run("encode", table):
             vectors[rows] = block
             done += len(rows)
             if progress is not None:
@@ -186,7 +197,7 @@ class TextEmbedder:
         table, first = self._table(texts, prompt), self._num_before(prompt)
         vectors = np.zeros((len(texts), self.dim), np.float32)
         codes = [np.zeros((0, self.token_dim), np.int8)] * len(texts)
-        for rows, (pooled, block) in self._run(_with_codes, table):
+        for rows, (pooled, block) in self._run("encode_with_codes", table):
             vectors[rows] = pooled
             for row, own in zip(rows.tolist(), block, strict=True):
                 codes[row] = own[first : table.lengths[row] - 1].copy()  # [SEP] follows the text
@@ -196,7 +207,7 @@ class TextEmbedder:
         """Vectors of the known tokens of a question, scaled to length 1; float32 [num_tokens, token_dim]."""
         prompt = self.prompts.query
         table = self._table([text], prompt)
-        ((_, (hidden,)),) = self._run(_hidden, table)
+        ((_, (hidden,)),) = self._run("encode_tokens", table)
         own = slice(self._num_before(prompt), table.lengths[0] - 1)
         return unit_rows(hidden[own][table.tokens[0, own] != self._tokenizer.unknown_id])
 
@@ -224,7 +235,7 @@ class TextEmbedder:
             table = self._tokenizer.table(windows, self._row)
             self.counts = self.counts.plus(*table.counted)
             first = self._tokenizer.num_special - 1 + len(prompt)  # [SEP] follows the text
-            for rows, block in self._run(_hidden, table):
+            for rows, block in self._run("encode_tokens", table):
                 for row, hidden in zip(rows, block, strict=True):
                     num_tokens = len(windows[row]) - len(prompt)
                     vectors[row * step : row * step + num_tokens] = hidden[first : first + num_tokens]
@@ -238,16 +249,23 @@ class TextEmbedder:
         """Shares of texts that the vocabulary does not know, float64 [n]. Satisfies `types.KnowsWords`."""
         return self._tokenizer.unknown_shares(texts)
 
-    def _run(self, function: Callable, table: TokenTable) -> Iterator[tuple[np.ndarray, Any]]:
-        """Yields (rows, results) block by block; one block is computed while the last one is copied."""
+    def _run(self, name: str, table: TokenTable) -> Iterator[tuple[np.ndarray, Any]]:
+        """Yields (rows, results of a function of `text_encoder`) by blocks.
+
+        One block is computed while the last one is copied.
+        """
+        from qrag_jax.models.encoder.text_encoder import Compute
+
+        function, compute = _compiled(name), Compute(self._dtype)
+        size = self._tokens_per_block or default_tokens_per_block()
         waiting: tuple[np.ndarray, Any] | None = None
-        for rows, length, num_rows in plan_blocks(table.lengths, self.lengths, self._tokens_per_block):
+        for rows, length, num_rows in plan_blocks(table.lengths, self.lengths, size):
             tokens = np.zeros((num_rows, length), np.int32)
             lengths = np.zeros(num_rows, np.int32)
             width = min(length, table.tokens.shape[1])
             tokens[: len(rows), :width] = table.tokens[rows, :width]
             lengths[: len(rows)] = table.lengths[rows]
-            result = function(self._config, self._computed, tokens, lengths, self._compute)
+            result = function(self._config, self._computed, tokens, lengths, compute)
             if waiting is not None:
                 yield waiting[0], _on_host(*waiting)
             waiting = (rows, result)
@@ -257,6 +275,8 @@ class TextEmbedder:
 
 def _on_host(rows: np.ndarray, result: Any) -> Any:
     """The results of these rows, without those of padded ones."""
+    import jax
+
     return jax.tree.map(lambda array: np.asarray(array)[: len(rows)], result)
 
 
@@ -297,6 +317,10 @@ def plan_blocks(
 
 def default_tokens_per_block() -> int:
     """Tokens to encode at once: 1,024 on CPU, about twice as fast there as large batches, and 16,384 elsewhere."""
+    import jax
+
+    from qrag_jax.models.encoder.text_encoder import TOKENS_PER_BLOCK
+
     return TOKENS_PER_BLOCK if jax.default_backend() == "cpu" else _ACCELERATOR_TOKENS_PER_BLOCK
 
 
@@ -329,9 +353,7 @@ def make_embedder(
         window = min(loaded.max_seq_length or most, most)
     if not 3 <= window <= most:
         raise UsageError(f"window {window}: choose 3 to {most}, the positions of the encoder")
-    if tokens_per_block is None:
-        tokens_per_block = default_tokens_per_block()
-    if tokens_per_block < 1:
+    if tokens_per_block is not None and tokens_per_block < 1:
         raise UsageError(f"tokens_per_block {tokens_per_block}: a positive number is needed")
     prompts = loaded.prompts if prompts is None else prompts
     for name, prompt in asdict(prompts).items():

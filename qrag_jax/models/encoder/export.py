@@ -18,9 +18,9 @@ from qrag_jax.models.encoder.sentence_files import (
     pooling_config,
     write_settings,
 )
-from qrag_jax.models.encoder.text_encoder import Params
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.encoder.weights import save_encoder, save_transformer
+from qrag_jax.models.weights.param_tree import Params
 from qrag_jax.types import UsageError
 
 # Route of sentence-transformers -> tower. `encode_query` takes the first, `encode_document` and `encode` the second.

@@ -9,10 +9,9 @@ from typing import Any
 
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.encoder.colbert import projection_size
-from qrag_jax.models.encoder.config import FAMILIES, ROTARY, Activation, EncoderConfig
+from qrag_jax.models.encoder.config import FAMILIES, NUM_BUCKETS, ROTARY, Activation, EncoderConfig
 from qrag_jax.models.encoder.hf_rotary_config import read_rotary_config, rotary_config
 from qrag_jax.models.encoder.sentence_files import ROUTER_PATH, read_pooling
-from qrag_jax.models.encoder.text_encoder import NUM_BUCKETS
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.weights.config_limits import size_problem
 from qrag_jax.types import InputError

@@ -5,9 +5,7 @@ from pathlib import Path
 
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.encoder.config import FAMILIES
-from qrag_jax.models.encoder.gguf_encoder import gguf_text_tokenizer
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.models.weights.packages import EmbeddedPackage, hub_folder
 from qrag_jax.types import UsageError
 
@@ -59,7 +57,12 @@ def find_encoder(source: str | Path, revision: str | None = None) -> Path:
 def load_tokenizer(source: str | Path) -> TextTokenizer:
     """The tokenizer of an encoder, without its weights."""
     path = find_encoder(source)
-    return TextTokenizer.from_file(path / "tokenizer.json") if path.is_dir() else gguf_text_tokenizer(read_gguf(path))
+    if path.is_dir():
+        return TextTokenizer.from_file(path / "tokenizer.json")
+    from qrag_jax.models.encoder.gguf_encoder import gguf_text_tokenizer
+    from qrag_jax.models.gguf.file import read_gguf
+
+    return gguf_text_tokenizer(read_gguf(path))
 
 
 def is_encoder(source: str | Path) -> bool:

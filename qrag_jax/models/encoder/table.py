@@ -13,11 +13,10 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 from numpy.typing import DTypeLike
 
-from qrag_jax.models.encoder.config import ROTARY, EncoderConfig, Family
-from qrag_jax.models.encoder.text_encoder import NUM_BUCKETS, Params
+from qrag_jax.models.encoder.config import NUM_BUCKETS, ROTARY, EncoderConfig, Family
+from qrag_jax.models.weights.param_tree import Params, flatten, nest
 from qrag_jax.types import InputError
 
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")
@@ -234,7 +233,7 @@ def params_from_rows(
         problems += filter(None, pool.map(read, present))
     if problems:
         raise InputError(f"{source}: the tensors do not fit the config; " + "; ".join(problems))
-    return unflatten_dict(made)
+    return nest(made)
 
 
 def tensors_from_rows(
@@ -245,7 +244,7 @@ def tensors_from_rows(
     Args:
         what: the model's kind, for the message.
     """
-    flat = flatten_dict(params)
+    flat = flatten(params)
     paths = {row.path: row.our_shape for row in rows}
     problems = [f"missing: {'/'.join(path)}" for path in paths if path not in flat]
     problems += [f"left over: {'/'.join(path)}" for path in sorted(flat) if path not in paths]

@@ -10,10 +10,10 @@ RoBERTa counts positions, MPNet adds buckets of relative distance, NomicBERT, Mo
 keys. Short rows of tokens are packed side by side into wider ones, so an encoder computes little padding.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -22,10 +22,10 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray
 
-from qrag_jax.models.encoder.config import ROTARY, EncoderConfig, LayerKind, Pooling
+from qrag_jax.models.encoder.config import NUM_BUCKETS, ROTARY, ComputeDtype, EncoderConfig, LayerKind, Pooling
+from qrag_jax.models.weights.param_tree import Params
 from qrag_jax.types import UsageError
 
-NUM_BUCKETS = 32
 MAX_DISTANCE = 128
 # Smallest distance of each bucket of one side but the first.
 _BUCKET_BORDERS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91)
@@ -135,9 +135,6 @@ def pack_rows(lengths: Int[Array, " n"], width: int) -> Packing:
         jnp.maximum(sources, 0), members, row, member, 1 + jnp.max(jnp.where(lengths > 0, row, -1), initial=-1)
     )
 
-
-Params = Mapping[str, Any]
-ComputeDtype = Literal["float32", "bfloat16"]
 
 TOKENS_PER_BLOCK = 1024
 _MASKED_LOGIT = -1e30

@@ -11,14 +11,12 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from qrag_jax.files.manifest import MANIFEST, verify_manifest
 from qrag_jax.files.whole_file import read_json, write_json, write_whole
 from qrag_jax.models.encoder.colbert import read_kernel, read_marks
 from qrag_jax.models.encoder.config import NO_PROMPTS, Activation, EncoderConfig, Pooling, Prompts
-from qrag_jax.models.encoder.gguf_encoder import gguf_encoder_config, gguf_tensors, gguf_text_tokenizer
 from qrag_jax.models.encoder.hf_config import hf_config, read_encoder_config
 from qrag_jax.models.encoder.sentence_files import (
     POOLING_PATH,
@@ -38,10 +36,9 @@ from qrag_jax.models.encoder.table import (
     weight_table,
     without_prefix,
 )
-from qrag_jax.models.encoder.text_encoder import Params
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.models.weights.machine import available_bytes, refuse_beyond
+from qrag_jax.models.weights.param_tree import Params
 from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
 from qrag_jax.models.weights.tokenizer_faults import check_vocab
 from qrag_jax.types import InputError, UsageError
@@ -52,7 +49,8 @@ class LoadedEncoder:
     """An encoder with everything that is needed to turn text into its vectors.
 
     Attributes:
-        params: nested dict of float32 arrays on the default device.
+        params: nested dict of float32 arrays: JAX arrays on the default device (`load_encoder`), or NumPy arrays
+            (`read_encoder`).
         pooler: the pooler's tensors by their Hugging Face names, empty when the file has none. Unused by our
             vectors; kept so that a saved folder is complete for transformers.
         max_seq_length: the window that a sentence-transformers folder asks for; None without one.
@@ -67,7 +65,16 @@ class LoadedEncoder:
     prompts: Prompts = NO_PROMPTS
 
 
-def load_encoder(
+def load_encoder(source: str | Path, **given: Any) -> LoadedEncoder:
+    """As `read_encoder`, with parameters on the default device."""
+    import jax
+
+    loaded = read_encoder(source, **given)
+    # All at once: one by one each shape would be a program of its own.
+    return replace(loaded, params=jax.device_put(loaded.params))
+
+
+def read_encoder(
     source: str | Path,
     *,
     num_layers: int | None = None,
@@ -79,7 +86,7 @@ def load_encoder(
     document_prompt: str | None = None,
     dim: int | None = None,
 ) -> LoadedEncoder:
-    """Loads an encoder with its tokenizer: one of `config.FAMILIES`, as `config.json` or a GGUF file says.
+    """Reads an encoder with its tokenizer: one of `config.FAMILIES`, as `config.json` or a GGUF file says.
 
     Args:
         source: "minilm" (the embedded package), "multilingual" (`MULTILINGUAL` of the hub), a local folder, a hub id,
@@ -114,8 +121,7 @@ def load_encoder(
     marks = asdict(loaded.prompts if config.projection else NO_PROMPTS)  # a ColBERT keeps its own before them
     given = {name: marks[name] + text for name, text in asked.items() if text is not None}
     prompts = replace(loaded.prompts, **given)
-    # All at once: one by one each shape would be a program of its own.
-    return replace(loaded, config=config, params=jax.device_put(params), prompts=prompts)
+    return replace(loaded, config=config, params=params, prompts=prompts)
 
 
 def _load_folder(folder: Path, name: str) -> LoadedEncoder:
@@ -144,7 +150,7 @@ def _load_folder(folder: Path, name: str) -> LoadedEncoder:
 
 def _check_memory(config: EncoderConfig, num_tensors: int, name: str) -> None:
     """Refuses an encoder that is larger than this machine's memory, before a tensor is read."""
-    if config.num_layers > num_tensors or jax.default_backend() != "cpu":  # the first is refused as damaged
+    if config.num_layers > num_tensors:  # refused as damaged
         return
     number = sum(math.prod(row.shape) for row in weight_table(config))
     refuse_beyond(available_bytes(), f"encoder {name!r}", number, "float32")
@@ -152,6 +158,9 @@ def _check_memory(config: EncoderConfig, num_tensors: int, name: str) -> None:
 
 def _load_gguf(path: Path) -> LoadedEncoder:
     """The encoder of a GGUF file, with parameters on the host."""
+    from qrag_jax.models.encoder.gguf_encoder import gguf_encoder_config, gguf_tensors, gguf_text_tokenizer
+    from qrag_jax.models.gguf.file import read_gguf
+
     file = read_gguf(path)
     config = gguf_encoder_config(file)
     _check_memory(config, len(file.tensors), str(path))

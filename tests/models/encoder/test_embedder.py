@@ -67,8 +67,8 @@ def test_empty_text_and_no_text(loaded, embed):
 
 def test_nothing_is_compiled_for_an_example(loaded, monkeypatch):
     # Buckets of 8, 16 and 20 tokens, each with a full block and a small one.
-    traced = chex.assert_max_traces(encode, n=6)
-    monkeypatch.setattr(embedder_module, "encode", traced)
+    counted = jax.jit(chex.assert_max_traces(encode, n=6), static_argnums=(0, 4))
+    monkeypatch.setattr(embedder_module, "_compiled", {"encode": counted}.__getitem__)
     embed = make_embedder(loaded, window=20, tokens_per_block=144)
     assert embed.lengths == (8, 16, 20)
     rng = np.random.default_rng(1)

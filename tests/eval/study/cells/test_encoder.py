@@ -268,18 +268,19 @@ def real_encoder(loaded, window=None, tokens_per_block=256):
 def test_nothing_is_compiled_after_the_warm_up(loaded, monkeypatch):
     # A config of its own, as compiled functions are shared by all embedders of one.
     loaded = replace(loaded, config=replace(loaded.config, layer_norm_eps=1e-9))
-    traced = {}
-    for name, function in (("_pooled", encode), ("_hidden", encode_tokens)):
+    traced, compiled = {}, {}
+    for function in (encode, encode_tokens):
 
-        def count(*args, name=name, function=function):
-            traced[name] = traced.get(name, 0) + 1
+        def count(*args, function=function):
+            traced[function.__name__] = traced.get(function.__name__, 0) + 1
             return function(*args)
 
-        monkeypatch.setattr(embedder_module, name, jax.jit(count, static_argnums=(0, 4)))
+        compiled[function.__name__] = jax.jit(count, static_argnums=(0, 4))
+    monkeypatch.setattr(embedder_module, "_compiled", compiled.__getitem__)
     encoder, seen = real_encoder(loaded, window=20, tokens_per_block=320), []
     encoder.warm_up(lambda done, total: seen.append((done, total)))
     warm = dict(traced)
-    assert seen == [(done, 3) for done in range(1, 4)] and warm["_hidden"] == 3  # 8, 16 and 20
+    assert seen == [(done, 3) for done in range(1, 4)] and warm["encode_tokens"] == 3  # 8, 16 and 20
     rng, meter = np.random.default_rng(0), Meter()
     for _ in range(30):
         texts = ["a " * int(size) for size in rng.integers(0, 30, rng.integers(1, 80))]
