@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from qrag_jax.cli.progress import Progress
     from qrag_jax.documents.found import ReadInPart, Skipped
     from qrag_jax.index.info import IndexInfo
+    from qrag_jax.index.stores.sqlite.note_rows import NotesMade
     from qrag_jax.index.update import Changes
-    from qrag_jax.index.update_notes import NotesMade
     from qrag_jax.service.indexing import NotesRequest, NotesWatch
 
 _OF_CUTTING = ("strategy", "max_tokens", "points", "tagger", "sizes", "parents", "compressor")  # as of `CutOptions`

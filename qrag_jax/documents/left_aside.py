@@ -5,11 +5,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING, Any
 
 from qrag_jax.files.reading import reading
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 EXCLUDED, HIDDEN, OF_TOOLS, OF_GIT = "excluded", "hidden", "of tools", "in .gitignore"  # reasons
 _GITIGNORE = ".gitignore"
@@ -19,7 +20,7 @@ _MAX_STARS = 3  # of a rule: each further one multiplies its time by the length 
 _FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages"))
 _FILES = (".min.js", ".min.css", "package-lock.json", "pnpm-lock.yaml")
 _OF_ENVIRONMENT = ("pyvenv.cfg", "conda-meta")  # in the folder of a virtual environment
-_Rules = tuple[tuple[Path, GitIgnoreSpec], ...]
+_Rules = tuple[tuple[Path, "GitIgnoreSpec"], ...]
 
 
 class LeftAside:
@@ -77,8 +78,10 @@ class LeftAside:
         return self._rules[folder]
 
 
-def _read_rules(file: Path) -> GitIgnoreSpec | None:
+def _read_rules(file: Path) -> "GitIgnoreSpec | None":
     """The rules of a `.gitignore`; None if there is none that can be read."""
+    from pathspec import GitIgnoreSpec
+
     if not os.path.isfile(file) or os.path.islink(file) or os.path.getsize(file) > _MAX_BYTES:
         return None
     try:
@@ -90,6 +93,8 @@ def _read_rules(file: Path) -> GitIgnoreSpec | None:
 
 def _rules(line: str) -> Sequence[Any]:
     """The rule of a line; none for a line that is no rule, which git skips too, or that takes long."""
+    from pathspec import GitIgnoreSpec
+
     if len(re.findall(r"\*+", line)) > _MAX_STARS:
         return ()
     try:

@@ -24,8 +24,6 @@ from qrag_jax.index.folder import is_index
 from qrag_jax.index.load import ChooseNames, load_with_notes
 from qrag_jax.index.methods import DEFAULT_CHUNKING, Method, Show, Stop, multi_step_method, single_step_method
 from qrag_jax.index.parent_texts import text_parents
-from qrag_jax.index.prepare import Maker
-from qrag_jax.index.remove import outside
 from qrag_jax.index.settings import (
     IndexSettings,
     NotesSetting,
@@ -35,7 +33,6 @@ from qrag_jax.index.settings import (
     check_made_by,
     read_settings,
 )
-from qrag_jax.index.update import Changes, Plan, update_index
 from qrag_jax.names import CHUNKERS, RETRIEVERS, NoteReaderName, ParentsName, RetrieverName, StoreName, VectorsName
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import make_single_step
@@ -44,6 +41,8 @@ from qrag_jax.search.note_search import NotedCorpus
 from qrag_jax.types import AS_MADE, Arg, Chunk, Document, Encoder, EncoderOptions, UsageError
 
 if TYPE_CHECKING:
+    from qrag_jax.index.prepare import Maker
+    from qrag_jax.index.update import Changes, Plan
     from qrag_jax.models.encoder.embedder import TextEmbedder
     from qrag_jax.qrag.retriever import QRagRetriever
 
@@ -148,8 +147,8 @@ def build_index(
     index: str | os.PathLike,
     paths: str | os.PathLike | Iterable[str | os.PathLike],
     settings: IndexSettings | None = None,
-    plan: Plan | None = None,
-) -> Changes:
+    plan: "Plan | None" = None,
+) -> "Changes":
     """Makes an index of files and folders, or updates one. Documents whose files are gone are removed.
 
     Args:
@@ -164,6 +163,9 @@ def build_index(
     """
     folder = Path(index)
     names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    from qrag_jax.index.remove import outside
+    from qrag_jax.index.update import Plan, update_index
+
     plan = plan or Plan(mirror=True)
     if settings is None:
         settings = read_settings(folder) if is_index(folder) else index_settings()
@@ -273,7 +275,7 @@ def _run_method(run: "str | QRagRetriever", num_steps: int | None, show: Show | 
     return multi_step_method(loaded, num_steps, show, name, ends)
 
 
-def make_maker(settings: IndexSettings) -> partial[Maker]:
+def make_maker(settings: IndexSettings) -> "partial[Maker]":
     """A function that loads the `Maker` of these settings; it can be sent to other processes."""
     return partial(_load_maker, replace(settings, fingerprint=""))
 
@@ -301,7 +303,9 @@ def level_index(corpus: Corpus, settings: IndexSettings, method: Method) -> Leve
     return LevelIndex(corpus, names, way, has_parents=parents.name != "best_child")
 
 
-def _load_maker(settings: IndexSettings) -> Maker:
+def _load_maker(settings: IndexSettings) -> "Maker":
+    from qrag_jax.index.prepare import Maker
+
     method = index_method(settings)
     assert isinstance(method.embed, Encoder)  # hybrid and runs have an encoder
     if not settings.is_tree:

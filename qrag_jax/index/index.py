@@ -25,7 +25,6 @@ from qrag_jax.index.parts.make import Moved
 from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.sources import MemorySource, Paths, StoredSource, View, level_names_of, make_source
-from qrag_jax.index.update import Changes, Plan
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.names import NoteMode, RetrieverName
 from qrag_jax.search.answer import (
@@ -67,6 +66,7 @@ from qrag_jax.types import (
 )
 
 if TYPE_CHECKING:
+    from qrag_jax.index.update import Changes, Plan
     from qrag_jax.models.encoder.embedder import TextEmbedder
     from qrag_jax.qrag.retriever import QRagRetriever
 
@@ -317,7 +317,7 @@ class Index:
         return replace(answer, cost=cost, levels=one.planned, reranked=one.reranked, late=one.late)
 
     @_in_turn
-    def add(self, paths: Paths, plan: Plan | None = None) -> Changes:
+    def add(self, paths: Paths, plan: "Plan | None" = None) -> "Changes":
         """Adds the documents of files and folders; a document of the same path is replaced. Removes nothing.
 
         Args:
@@ -327,7 +327,7 @@ class Index:
         return self._changed(self._open.add(named_paths(paths), plan))
 
     @_in_turn
-    def remove(self, paths: Paths, plan: Plan | None = None) -> tuple[str, ...]:
+    def remove(self, paths: Paths, plan: "Plan | None" = None) -> tuple[str, ...]:
         """Removes the documents of files and folders, named as in `documents`; returns their ids."""
         return self._changed(self._open.remove(named_paths(paths), plan))
 

@@ -24,9 +24,8 @@ from qrag_jax.index.stores.sqlite.entries import (
     unpack_document,
     unpack_nodes,
 )
-from qrag_jax.index.stores.sqlite.note_rows import count_notes, read_mark
+from qrag_jax.index.stores.sqlite.note_rows import NotesMade, count_notes, current_mark, read_mark
 from qrag_jax.index.stores.sqlite.token_rows import count_tokens
-from qrag_jax.index.update_notes import NotesMade, current_mark
 from qrag_jax.types import InputError
 
 
@@ -150,7 +149,9 @@ def _notes(
         return NotesMade(count_notes(connection, found.pairs)), False
     mark = read_mark(connection)
     left_out = {} if mark is None else mark.left_out
-    return NotesMade(count_notes(connection), 0, left_out), current_mark(connection, folder, settings.notes) is not None
+    return NotesMade(count_notes(connection), 0, left_out), current_mark(
+        connection, folder, settings.notes.key
+    ) is not None
 
 
 def _rows(connection: sqlite3.Connection, names: Sequence[str] | None) -> Iterator[tuple]:

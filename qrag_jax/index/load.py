@@ -22,9 +22,8 @@ from qrag_jax.index.stores.sqlite.entries import (
     unpack_tree,
     unpack_vectors,
 )
-from qrag_jax.index.stores.sqlite.note_rows import NoteRow, read_note_rows
+from qrag_jax.index.stores.sqlite.note_rows import NoteRow, current_mark, read_note_rows
 from qrag_jax.index.stores.sqlite.token_rows import find_tokens
-from qrag_jax.index.update_notes import current_mark
 from qrag_jax.names import BESIDE, STORES
 from qrag_jax.search.corpus import Corpus, MadeBy
 from qrag_jax.search.late import StoredTokens
@@ -133,7 +132,7 @@ def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tupl
                 known = [one for one in read_all(connection, folder) if one.row is not None]
                 if with_notes and settings.has_notes:
                     rows = list(read_note_rows(connection, folder))
-                    current = current_mark(connection, folder, settings.notes) is not None
+                    current = current_mark(connection, folder, settings.notes.key) is not None
         except Damaged:
             if left == 1 or identity(folder / CATALOGUE) == before:
                 raise

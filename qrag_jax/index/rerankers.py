@@ -2,10 +2,8 @@
 
 import re
 
-from qrag_jax.llm.config import key_name_of
 from qrag_jax.models.decoder.sources import find_decoder
 from qrag_jax.models.encoder.sources import is_encoder
-from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.types import Reranker, UsageError
 
 _SERVED = re.compile(r"(?:likelihood:)?(.+?)@(https?://.+)")
@@ -29,6 +27,7 @@ def load_reranker(source: str) -> Reranker:
     if served := _SERVED.fullmatch(source):
         if served[1].startswith("yesno:"):
             raise UsageError(f"{source}: a server tells only likelihood; load the model in this process for yesno")
+        from qrag_jax.llm.config import key_name_of
         from qrag_jax.llm.server.likelihood import ServerReranker  # takes a second to import
 
         return ServerReranker(served[1], served[2], key_name=key_name_of(served[2]))
@@ -51,6 +50,8 @@ def load_reranker(source: str) -> Reranker:
 
 def _title(model: str) -> str:
     """All names of a decoder: its source, its place on disk, and the name in a GGUF file."""
+    from qrag_jax.models.gguf.file import read_gguf
+
     path = find_decoder(model)
     inside = "" if path.is_dir() else read_gguf(path).metadata.get("general.name", "")
     return f"{model} {path} {inside}"

@@ -1,8 +1,9 @@
 """How an index is made: one setting for all documents, stored in `index.json` with its own hash."""
 
 import hashlib
+import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,8 @@ _LATE = "late"  # its vectors also depend on the text around a chunk
 
 # How text of nodes above the leaves is embedded: like that of leaves, in another way, or not at all.
 Reading = Literal["alike", "apart", "never"]
+_NOTES_VERSION = 1  # of the code that makes notes; a new version makes them again
+_FIRST_FIELDS = ("reader", "model", "prompts_sha256")  # of `NotesSetting` in the first format with notes
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,13 @@ class NotesSetting:
     model: str = ""
     options: str = ""
     prompts_sha256: str = ""
+
+    @property
+    def key(self) -> str:
+        """The setting as the index records it; a different text means different notes."""
+        # Later fields are left out if they are empty, because older indexes do not have them.
+        said = {name: value for name, value in asdict(self).items() if value or name in _FIRST_FIELDS}
+        return json.dumps({**said, "version": _NOTES_VERSION}, sort_keys=True)
 
 
 @dataclass(frozen=True)

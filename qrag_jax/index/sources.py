@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qrag_jax.chunking.chunker import ChunkConfig, level_names
 from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range, parse_levels
@@ -21,19 +22,18 @@ from qrag_jax.index.info import DocumentInfo, IndexInfo, index_info
 from qrag_jax.index.load import load_index
 from qrag_jax.index.methods import DEFAULT_CHUNKING, Method
 from qrag_jax.index.parts.make import uses_parts
-from qrag_jax.index.remove import lies_in, remove_documents
 from qrag_jax.index.settings import IndexSettings, ParentsSetting, TaggerSetting, read_settings
 from qrag_jax.index.stored_corpus import open_corpus, open_notes
 from qrag_jax.index.stores.sqlite.entries import Origin
-from qrag_jax.index.update import Changes, Plan
 from qrag_jax.names import CHUNKERS
 from qrag_jax.search.corpus import Corpus, join_corpora
 from qrag_jax.search.levels.level_search import LevelIndex, document_heads
-from qrag_jax.search.levels.llm_planner import make_llm_planner
-from qrag_jax.search.levels.planner_runs import load_planner
 from qrag_jax.search.levels.planners import Planner, constant
 from qrag_jax.search.note_search import NotedCorpus
 from qrag_jax.types import AS_MADE, Cost, Document, EncoderOptions, InputError, TextGenerator, UsageError
+
+if TYPE_CHECKING:
+    from qrag_jax.index.update import Changes, Plan
 
 Paths = str | os.PathLike | Iterable[str | os.PathLike]
 
@@ -97,12 +97,16 @@ class View:
             if generator is None:
                 reason = (Arg("levels", "llm"), ": needs a language model, and none is given")
                 raise UsageError(reason, field="levels")
+            from qrag_jax.search.levels.llm_planner import make_llm_planner
+
             count = getattr(generator, "count", None) or self.method.count
             return make_llm_planner(generator, count, names, prompts)
         kind, _, run = levels.partition(":")
         if kind == "planner":
             assert self.method.embed is not None  # check_options refuses levels without an encoder
             if run not in self._planners:
+                from qrag_jax.search.levels.planner_runs import load_planner
+
                 self._planners[run] = load_planner(run, self.level_index, self.method.embed)
             return self._planners[run]
         return constant(parse_levels(levels, names))
@@ -143,12 +147,16 @@ class StoredSource:
         corpus = open_corpus(index_folder(self.name), self.settings, chosen)
         return View(corpus, self.settings, method, open_notes(corpus) if with_notes else None)
 
-    def add(self, paths: Sequence[str], plan: Plan | None) -> Changes:
+    def add(self, paths: Sequence[str], plan: "Plan | None") -> "Changes":
         """As `Index.add`."""
+        from qrag_jax.index.update import Plan
+
         return build_index(self.name, paths, plan=plan or Plan())
 
-    def remove(self, paths: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
+    def remove(self, paths: Sequence[str], plan: "Plan | None") -> tuple[str, ...]:
         """As `Index.remove`."""
+        from qrag_jax.index.remove import remove_documents
+
         reader = plan and plan.read_notes
         return remove_documents(Path(self.name), paths, make=make_maker(self.settings), read_notes=reader)
 
@@ -210,16 +218,20 @@ class MemorySource:
         chosen = made.only(Only(only).of_names(list(made.by_id))) if only else made
         return View(chosen, self.settings, method, cost=cost)
 
-    def add(self, paths: Sequence[str], plan: Plan | None) -> Changes:
+    def add(self, paths: Sequence[str], plan: "Plan | None") -> "Changes":
         """As `Index.add`."""
+        from qrag_jax.index.update import Changes
+
         found = read_files(paths, self.encoding, strict=self.strict)
         held = {one.id: one for one in self.held}
         same = sum(held.get(one.id) == one for one in found)
         self.held = tuple((held | {one.id: one for one in found if held.get(one.id) != one}).values())
         return Changes(num_read=len(found) - same, num_same=same)
 
-    def remove(self, paths: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
+    def remove(self, paths: Sequence[str], plan: "Plan | None") -> tuple[str, ...]:
         """As `Index.remove`."""
+        from qrag_jax.index.remove import lies_in
+
         names = self.documents()
         for path in paths:
             if not any(lies_in(name, path) for name in names):

@@ -43,8 +43,7 @@ from qrag_jax.index.parts.part import Part, StoredPart, starts_of
 from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.stores.sqlite.database import follow
 from qrag_jax.index.stores.sqlite.entries import unpack_vectors
-from qrag_jax.index.stores.sqlite.note_rows import NoteRow, read_notes_of
-from qrag_jax.index.update_notes import current_mark
+from qrag_jax.index.stores.sqlite.note_rows import NoteRow, current_mark, read_notes_of
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import NUM_LOOKED_AT, Corpus, MadeBy, are_unknown
 from qrag_jax.search.dense import Ranking, may_be_best, rough_error_of, search_vectors
@@ -94,7 +93,7 @@ def open_notes(corpus: "StoredCorpus") -> "StoredNotes":
     listed = listed_notes(corpus.catalogue, folder, documents)
     read = partial(note_part, corpus.catalogue, folder, listed, documents=documents)
     arranged = _arranged(corpus.catalogue, folder, NOTES, listed, read)
-    if current_mark(corpus.catalogue, folder, corpus.settings.notes) is None:
+    if current_mark(corpus.catalogue, folder, corpus.settings.notes.key) is None:
         warnings.warn(
             f"{folder}: an update was not finished, so some notes are missing; `qrag index add {folder} PATHS...` "
             "makes them",

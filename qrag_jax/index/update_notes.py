@@ -7,11 +7,10 @@ document (`note_rows`), and every row has its own hash. A mark that the notes ar
 writer loses nothing and the next one continues.
 """
 
-import json
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -29,20 +28,21 @@ from qrag_jax.index.settings import (
     read_settings,
     write_settings,
 )
-from qrag_jax.index.stores.sqlite.database import advice, named, transaction
+from qrag_jax.index.stores.sqlite.database import advice, transaction
 from qrag_jax.index.stores.sqlite.document_rows import read_leaves
 from qrag_jax.index.stores.sqlite.mention_rows import clear_mentions
 from qrag_jax.index.stores.sqlite.note_rows import (
     Mark,
     NoteRow,
+    NotesMade,
     Pair,
     clear_notes,
+    current_mark,
     delete_pair,
     documents_sha256,
     pack_notes,
     pack_vectors,
     put_note_row,
-    read_mark,
     read_note_row,
     read_pairs,
     rows_from,
@@ -55,24 +55,7 @@ from qrag_jax.search.corpus import embed_texts
 from qrag_jax.search.note_texts import check_note
 from qrag_jax.types import Chunk, Document, InputError, Note, NoteReader, UsageError
 
-VERSION = 1  # version of the code that makes notes; a new version makes them again
-_FIRST_FIELDS = ("reader", "model", "prompts_sha256")  # fields of the setting in the first format with notes
 _MAX_ROWS = 256  # rows in a transaction: their new text is embedded together, and a killed writer loses only these
-
-
-@dataclass(frozen=True)
-class NotesMade:
-    """The results of an update of the notes.
-
-    Attributes:
-        num_notes: number of notes in the index.
-        num_embedded: number of texts of notes embedded.
-        left_out: number of notes not written or kept, by reason.
-    """
-
-    num_notes: int = 0
-    num_embedded: int = 0
-    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 def note_reader(setting: NotesSetting) -> NoteReader:
@@ -96,26 +79,6 @@ def check_notes(folder: Path, settings: IndexSettings, make: object | None, read
 def reads_all(settings: IndexSettings, read: NoteReader | None) -> bool:
     """True if the reader of notes reads all documents at every change; notes by names need only what changed."""
     return settings.has_notes and (settings.notes.reader != READER or read is not None)
-
-
-def setting_key(setting: NotesSetting) -> str:
-    """The setting as the index records it; a different text means different notes."""
-    # Later fields are left out if they are empty, because older indexes do not have them.
-    said = {name: value for name, value in asdict(setting).items() if value or name in _FIRST_FIELDS}
-    return json.dumps({**said, "version": VERSION}, sort_keys=True)
-
-
-def current_mark(connection: sqlite3.Connection, folder: Path, setting: NotesSetting) -> Mark | None:
-    """The origin of the notes, if the documents and the setting are still the same; else None.
-
-    Raises:
-        Damaged: the file is damaged.
-    """
-    with named(folder / CATALOGUE):
-        mark = read_mark(connection)
-        if mark is None or mark.setting != setting_key(setting) or mark.documents != documents_sha256(connection):
-            return None
-    return mark
 
 
 @dataclass
@@ -187,7 +150,7 @@ def update_notes(
         take_up(folder, settings)
         clear_notes(connection, folder)
         return NotesMade()
-    mark = current_mark(connection, folder, settings.notes)
+    mark = current_mark(connection, folder, settings.notes.key)
     if mark is not None and mark.is_complete:
         take_up(folder, settings)
         return NotesMade(mark.num_notes, 0, mark.left_out)
@@ -219,7 +182,7 @@ def _update_by_names(
     progress: Callable[[int, int], object],
 ) -> NotesMade:
     """As `update_notes`, for the notes that `mention_notes` would write; costs in proportion to what changed."""
-    update = NamesUpdate(connection, folder, setting_key(settings.notes))
+    update = NamesUpdate(connection, folder, settings.notes.key)
     try:
         update.read_names()
         changed = update.stale_notes()
@@ -241,7 +204,7 @@ def _update_by_names(
 
 
 def _mark(connection: sqlite3.Connection, setting: NotesSetting, made: NotesMade, *, is_complete: bool = True) -> None:
-    of = documents_sha256(connection), setting_key(setting)
+    of = documents_sha256(connection), setting.key
     write_mark(connection, Mark(*of, made.num_notes, made.left_out, is_complete))
 
 

@@ -98,7 +98,7 @@ def _activate(config: EncoderConfig, x: np.ndarray) -> np.ndarray:
 def _erf(x: np.ndarray) -> np.ndarray:
     """erf, by a straight line in each step of a table; off by at most 1e-7, of which 3e-8 by the lines:
 
-        |error| <= step^2 / 8 * max |erf''|,   max |erf''| = 4 / sqrt(2 pi e) < 1,   step = 8 / 2^14
+    |error| <= step^2 / 8 * max |erf''|,   max |erf''| = 4 / sqrt(2 pi e) < 1,   step = 8 / 2^14
     """
     table, slopes = _erf_table()
     place = np.clip(x, -_ERF_REACH, _ERF_REACH) * np.float32(1 / _ERF_STEP)

@@ -94,6 +94,21 @@ class Mark:
     is_complete: bool = True
 
 
+@dataclass(frozen=True)
+class NotesMade:
+    """The results of an update of the notes.
+
+    Attributes:
+        num_notes: number of notes in the index.
+        num_embedded: number of texts of notes embedded.
+        left_out: number of notes not written or kept, by reason.
+    """
+
+    num_notes: int = 0
+    num_embedded: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
 def pack_notes(notes: Sequence[tuple[int, Note]]) -> bytes:
     """Encodes notes with their positions among those of their chunks."""
     return json.dumps([asdict(note) | {_PLACE: place} for place, note in notes]).encode()
@@ -314,6 +329,22 @@ def documents_sha256(connection: sqlite3.Connection) -> bytes:
             return b""  # a damaged row; equals no hash
         digest.update(parts_sha256(*parts))
     return digest.digest()
+
+
+def current_mark(connection: sqlite3.Connection, folder: Path, setting: str) -> Mark | None:
+    """The origin of the notes, if the documents and the setting are still the same; else None.
+
+    Args:
+        setting: `NotesSetting.key`.
+
+    Raises:
+        Damaged: the file is damaged.
+    """
+    with named(folder / CATALOGUE):
+        mark = read_mark(connection)
+        if mark is None or mark.setting != setting or mark.documents != documents_sha256(connection):
+            return None
+    return mark
 
 
 def read_mark(connection: sqlite3.Connection) -> Mark | None:
