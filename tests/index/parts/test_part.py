@@ -25,7 +25,7 @@ def test_a_digest_is_the_sum_of_its_equation():
 @pytest.mark.parametrize(
     ("kind", "dim"), [(np.float32, 384), (np.float32, 3), (np.int8, 384), (np.float16, 6), (np.int8, 7)]
 )
-def test_a_digest_tells_each_flipped_bit_and_each_exchange_of_rows(kind, dim):
+def test_a_digest_tells_flipped_bits_and_exchanged_rows(kind, dim):
     rows = rows_of(kind, dim)
     whole = digests(rows)
     assert whole[1] == 0 and len(set(whole.tolist())) == 4
@@ -33,7 +33,8 @@ def test_a_digest_tells_each_flipped_bit_and_each_exchange_of_rows(kind, dim):
         digests_of(rows[start:end], np.array([end - start])) for start, end in zip(BORDERS, BORDERS[1:], strict=False)
     ]
     assert np.concatenate(alone).tolist() == whole.tolist()
-    for byte in range(rows.itemsize * dim):
+    width = rows.itemsize * dim
+    for byte in range(0, width, 1 + width // 40):
         for bit in range(8):
             changed = rows.copy()
             changed.view(np.uint8)[7, byte] ^= 1 << bit
