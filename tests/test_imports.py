@@ -40,6 +40,7 @@ JAX_FREE = [
     "qrag_jax.index.corpus_folder",
     "qrag_jax.index.index",
     "qrag_jax.index.methods",
+    "qrag_jax.models.encoder.embedder",
     "qrag_jax.service.search",
     "qrag_jax.files.strict_yaml",
     "qrag_jax.service",

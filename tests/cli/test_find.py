@@ -1,5 +1,7 @@
 import io
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -174,6 +176,17 @@ def test_an_index_is_searched_as_its_files_are(find, indexed, retriever):
         assert found[name] == plain[name]
     assert [dict(one, score=None) for one in found["passages"]] == [dict(one, score=None) for one in plain["passages"]]
     assert found["cost"]["embedder_tokens"] == (0 if retriever == "bm25" else 7)  # of the question alone
+
+
+@pytest.mark.slow
+def test_a_search_of_an_index_imports_no_jax(indexed):
+    code = (
+        "import sys; from qrag_jax.cli.main import main; done = main(sys.argv[1:]); "
+        "sys.exit(done or 9 * bool({'jax', 'flax'} & set(sys.modules)))"
+    )
+    argv = [sys.executable, "-c", code, "find", indexed, QUESTION]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout
 
 
 def test_documents_of_an_index_by_their_names(find, indexed):
