@@ -135,9 +135,9 @@ class Bm25Index:
                 shares[texts] += rarity * (1.0 if is_whole else counts / (counts + self._all_damping[texts]))
         return shares / most if most else shares
 
-    def words_of(self, text: str, most: int) -> set[str]:
-        """The words of a text that occur in at most `most` texts of the pool."""
-        return {word for word in self._tokenize(text) if self._num_with(word) <= most}
+    def words_of(self, text: str, most: int | None = None) -> set[str]:
+        """The words of a text that occur in at most `most` texts of the pool; None is all."""
+        return {word for word in self._tokenize(text) if most is None or self._num_with(word) <= most}
 
     def top_k(
         self, question: str, k: int, among: Int[np.ndarray, " M"] | None = None

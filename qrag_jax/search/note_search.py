@@ -20,7 +20,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -166,7 +166,7 @@ class NotedCorpus:
         """
         found: dict[int, list[int]] = {}
         for leaf, places in self._by_leaf(chosen).items():
-            room = max_share * self.corpus.nodes[self.corpus.leaves[leaf]].num_tokens
+            room = max_share * self.corpus.nodes[int(self.corpus.leaves[leaf])].num_tokens
             numbers = fitting_notes([int(self.num_tokens[place]) for place in places], room)
             if numbers:
                 found[leaf] = [places[number] for number in numbers]
@@ -179,7 +179,7 @@ class NotedCorpus:
         """
         if max_share not in self._kept:
             fitting = self.fitting(range(len(self.notes)), max_share)
-            vectors = self.corpus.unit_vectors.copy()
+            vectors = np.array(self.corpus.unit_vectors[:])
             if fitting:
                 vectors[list(fitting)] = _embed_with_notes(embed, self, fitting)
             self._kept[max_share] = vectors, _joined(fitting)
@@ -247,9 +247,9 @@ class NotedRanked(Ranked):
             return []
         words = self.noted.words
         # Words in more than half of the texts are no evidence. A note repeats another text, so one note counts as none.
-        few = partial(words.words_of, most=words.num_texts // 2 + 1)
-        wanted = few(readable(self.question)) - few(readable(self.noted.corpus.full_texts[node]))
-        held = {place: len(wanted & few(readable(self.noted.notes[place].text))) for place in places}
+        few = words.words_of(readable(self.question), words.num_texts // 2 + 1)
+        wanted = few - words.words_of(readable(self.noted.corpus.full_texts[node]))
+        held = {place: len(wanted & words.words_of(readable(self.noted.notes[place].text))) for place in places}
         return sorted((place for place in places if held[place]), key=lambda place: -held[place])
 
 

@@ -109,6 +109,16 @@ def test_a_note_follows_the_document_that_it_comes_from(notes):
     check(*opened(), load_noted_index("i"))
 
 
+@pytest.mark.filterwarnings("ignore:notes. chunks with inserted notes exceed")
+@pytest.mark.parametrize("mode", ["insert", "all", "random", "walk"])
+def test_notes_are_used_in_each_way(notes, mode):
+    note("i", notes)
+    noted, oracle, embed = opened()[1], load_noted_index("i"), HashEncoder()
+    for question in QUESTIONS:
+        mine, theirs = (rank_noted(question, one, embed, NoteSearch(mode), 3) for one in (noted, oracle))
+        assert np.array_equal(mine.ids, theirs.ids) and np.array_equal(mine.scores, theirs.scores)
+
+
 def test_files_of_another_index_are_not_used(notes):
     note("i", notes)
     shutil.copytree("i/search", "kept")

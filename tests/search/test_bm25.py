@@ -240,3 +240,4 @@ def test_words_that_few_texts_hold():
     index = Bm25Index(["the key", "the lamp", "the key and the lamp"])
     assert index.words_of("The key of the garden", 2) == {"key", "of", "garden"}
     assert index.words_of("The key", 3) == {"the", "key"} and index.words_of("The key", 1) == set()
+    assert index.words_of("The new key") == {"the", "new", "key"}
