@@ -107,6 +107,7 @@ The server keeps the indexes in memory and follows their folders: after `qrag in
 state, without a restart. It answers only this machine unless you give --host with a --token.
 
   POST /v1/search        {"question": ..., "top_k": ...} -> {"hits": [...]}: passages, each with its best sentence
+                         of several indexes: "index": NAME for one, or "quotas": {NAME: most passages, ...}
   POST /v1/ask           {"question": ...} -> events: passages, then the answer with citations
   GET  /v1/documents/ID  the text of a document
   GET  /healthz  /metrics  /openapi.json

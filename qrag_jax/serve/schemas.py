@@ -13,6 +13,7 @@ MAX_QUESTION = 4_000  # characters
 MAX_TOP_K = 100
 MAX_PATTERNS = 20
 Name = Annotated[str, Field(max_length=1_000)]
+Quota = Annotated[int, Field(ge=0, le=MAX_TOP_K)]
 Question = Annotated[str, Field(max_length=MAX_QUESTION, pattern=r"\S")]
 Way = Literal["hybrid", "dense", "bm25"]
 
@@ -88,11 +89,14 @@ class SearchBody(BaseModel):
     index: Name | None = Field(None, description="name of the index to search; all if it is left out")
     retriever: Way | None = Field(None, description="that of the server if it is left out")
     only: list[Name] = Field([], max_length=MAX_PATTERNS, description="search only documents that match: letters/*")
+    quotas: dict[Name, Quota] = Field(
+        {}, description="most passages of an index by its name, in a search of several; 0 leaves an index out"
+    )
 
     @property
     def query(self) -> Query:
         """The question for the library."""
-        return Query(self.question, self.top_k, self.index, self.retriever, tuple(self.only))
+        return Query(self.question, self.top_k, self.index, self.retriever, tuple(self.only), self.quotas)
 
 
 class SearchAnswer(BaseModel):

@@ -21,7 +21,7 @@ from qrag_jax.index.sources import is_stored
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.answer import Answer
 from qrag_jax.service.observing import Observe, observing
-from qrag_jax.types import Document, Hit, InputError, InputWarning, TextGenerator, UsageError
+from qrag_jax.types import Document, Hit, Hits, InputError, InputWarning, TextGenerator, UsageError
 
 _LOOK_SECONDS = 0.5  # between two looks at an index
 _WAIT_SECONDS = 30.0  # longest wait for a writer to pause
@@ -42,6 +42,9 @@ class Query:
         index: name of the index to search; None searches all.
         retriever: hybrid, dense or bm25; None is that of the library.
         only: patterns of documents, as in `SearchOptions`.
+        quotas: of a search of several indexes: most passages of each, by its name; 0 leaves one out. An index that is
+            not named has no limit of its own. Without `top_k` these passages are all given, 5 of an index without a
+            quota.
     """
 
     question: str
@@ -49,6 +52,7 @@ class Query:
     index: str | None = None
     retriever: str | None = None
     only: tuple[str, ...] = ()
+    quotas: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -185,12 +189,12 @@ class Library:
         """The best passages of an index, or of all: then the best of each come first, in the order of the indexes.
 
         Raises:
-            UsageError: no such index or retriever, or `only` matches no document.
+            UsageError: no such index or retriever, `only` matches no document, or a quota is wrong.
             InputError: the question is blank or too long.
         """
         found = self.find(query)
         ranks = zip_longest(*([Located(name, hit) for hit in one.hits] for name, one in found.items()))
-        most = query.top_k or max(len(one.hits) for one in found.values())
+        most = query.top_k or (None if query.quotas else max(len(one.hits) for one in found.values()))
         return [one for rank in ranks for one in rank if one is not None][:most]
 
     def find(self, query: Query) -> dict[str, Found]:
@@ -198,11 +202,12 @@ class Library:
         missed = None
         with observing(query.question, self.observe) as found:
             options = self._options(query)
-            for name, shelf in self._chosen(query.index).items():
+            for name, shelf in self._wanted(query).items():
                 is_run = options.is_run or (options.retriever is None and shelf.index.settings.is_run)
-                most = options.top_k or (None if is_run else _TOP_K)
+                most = options.top_k or (None if is_run else query.quotas.get(name, _TOP_K))
                 try:
-                    found[name] = shelf.index.find(query.question, replace(options, top_k=most))
+                    one = shelf.index.find(query.question, replace(options, top_k=most))
+                    found[name] = replace(one, hits=Hits(one.hits[: query.quotas.get(name)]))
                 except UsageError as error:
                     if error.field != "only":
                         raise
@@ -263,6 +268,19 @@ class Library:
         if name not in self._shelves:
             raise UsageError(f"no such index; there are {', '.join(self._shelves)}", field="index", value=name)
         return {name: self._shelves[name]}
+
+    def _wanted(self, query: Query) -> Mapping[str, _Shelf]:
+        """The indexes to search for a question: those that are named, without those whose quota is 0."""
+        chosen = self._chosen(query.index)
+        if query.quotas and query.index is not None:
+            reason = "one index is named, and quotas are for several; name none, or give top_k"
+            raise UsageError(reason, field="quotas")
+        for name, quota in query.quotas.items():
+            if name not in chosen:
+                raise UsageError(f"no such index; there are {', '.join(chosen)}", field="quotas", value=name)
+            if quota < 0:
+                raise UsageError("give 0 or more", field="quotas", value=f"{name}: {quota}")
+        return {name: shelf for name, shelf in chosen.items() if query.quotas.get(name) != 0}
 
     def _options(self, query: Query) -> SearchOptions:
         """The options of a question. A client chooses no run, since a run is a path on this machine."""

@@ -58,6 +58,12 @@ def test_search_gives_passages_that_are_the_text_of_their_spans(client, index):
     assert client.get(f"/v1/documents/{hit['document'].replace('/', '%2F')}").status == 200
 
 
+def test_quotas_limit_what_an_index_gives(client):
+    asked = [{}, {"quotas": {"notes": 1}}, {"quotas": {"notes": 0}}]
+    found = [[hit["document"] for hit in client.search("key", **more)[1]["hits"]] for more in asked]
+    assert len(found[0]) == 2 and found[1] == found[0][:1] and found[2] == []
+
+
 def test_curl_declares_a_form(client):
     answer = client.request(
         "POST", "/v1/search", json.dumps({"question": QUESTION}), {"Content-Type": "application/x-www-form-urlencoded"}
@@ -88,6 +94,10 @@ def test_an_answer_comes_as_events_or_as_json(client):
         ({"question": "key", "retriever": "/etc"}, 422, "retriever"),
         ({"question": "key", "index": "other"}, 404, "index"),
         ({"question": "key", "only": ["nothing*"]}, 404, "only"),
+        ({"question": "key", "quotas": {"other": 1}}, 422, "quotas"),
+        ({"question": "key", "quotas": {"notes": -1}}, 422, "quotas.notes"),
+        ({"question": "key", "quotas": {"notes": 1}, "index": "notes"}, 422, "quotas"),
+        ({"question": "key", "quotas": ["notes"]}, 422, "quotas"),
         ({"question": "key", "unknown": 1}, 422, "unknown"),
         ([], 422, ""),
         (b'{"question": "key \\ud800"}', 422, "question"),

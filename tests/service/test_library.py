@@ -64,6 +64,35 @@ def test_several_indexes_take_turns_and_one_can_be_named(notes, tmp_path):
         assert library.ask(Query("Who has the key?", index="notes")).text == '"Mary has the key." [1]'
 
 
+def test_quotas_limit_what_an_index_gives(notes, tmp_path):
+    lines = "".join(f"Key number {number}.\n" for number in range(9))
+    for name in ("b", "c"):
+        update(tmp_path / f"{name}.index", write_notes(tmp_path / name, **{name: lines}))
+    with Library.open([str(notes), str(tmp_path / "b.index"), str(tmp_path / "c.index")], WORDS) as library:
+
+        def named(**more):
+            return [one.index for one in library.search(Query("key", **more))]
+
+        assert named(quotas={"b": 2, "c": 0}) == ["notes", "b", "b"]
+        assert named(quotas={"b": 7, "c": 1}) == ["notes", "b", "c", *["b"] * 6]
+        assert named(quotas={"b": 1}) == ["notes", "b", "c", *["c"] * 4]
+        assert named(quotas={"b": 1}, top_k=4) == ["notes", "b", "c", "c"]
+        assert named(quotas={"notes": 0, "b": 0, "c": 0}) == []
+        assert {name: len(one.hits) for name, one in library.find(Query("key", 3, quotas={"c": 2})).items()} == {
+            "notes": 1,
+            "b": 3,
+            "c": 2,
+        }
+        for quotas, index, told in (
+            ({"b": 1, "d": 1}, None, "quotas 'd': no such index; there are notes, b, c"),
+            ({"b": -1}, None, "quotas 'b: -1': give 0 or more"),
+            ({"b": 1}, "b", "quotas: one index is named"),
+        ):
+            with pytest.raises(UsageError, match=told) as error:
+                library.search(Query("key", index=index, quotas=quotas))
+            assert error.value.field == "quotas"
+
+
 def test_two_indexes_of_one_name_and_a_run_of_a_client_are_refused(notes, tmp_path):
     shutil.copytree(notes, tmp_path / "old" / "notes")
     with pytest.raises(UsageError, match="two indexes are called notes"):
