@@ -66,8 +66,9 @@ WAYS = """\
   bm25     rank chunks by shared words; loads no model
 """
 QUESTIONS_HELP = """\
-All lines of a --questions file are checked before the search starts; an error names the line. Lines from standard input
-are answered one by one, until a bad line. With --json each question gives one line.
+All lines of a --questions file are checked before the search starts; an error names the line. `qrag find` embeds 32 of
+them together, which is faster; their cost counts for the first one. Lines from standard input are answered one by one,
+until a bad line. With --json each question gives one line.
 """
 
 

@@ -1,7 +1,8 @@
 """The sources of an `Index`: an index on disk, or documents in memory, with or without chunks and vectors."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,11 +27,12 @@ from qrag_jax.index.settings import IndexSettings, ParentsSetting, TaggerSetting
 from qrag_jax.index.stored_corpus import open_corpus, open_notes
 from qrag_jax.index.stores.sqlite.entries import Origin
 from qrag_jax.names import CHUNKERS
-from qrag_jax.search.corpus import Corpus, join_corpora
+from qrag_jax.search.corpus import Corpus, asked_together, join_corpora
 from qrag_jax.search.levels.level_search import LevelIndex, document_heads
 from qrag_jax.search.levels.planners import Planner, constant
 from qrag_jax.search.note_search import NotedCorpus
-from qrag_jax.types import AS_MADE, Cost, Document, EncoderOptions, InputError, TextGenerator, UsageError
+from qrag_jax.search.rows import Rows
+from qrag_jax.types import AS_MADE, Cost, Document, Embed, EncoderOptions, InputError, TextGenerator, UsageError
 
 if TYPE_CHECKING:
     from qrag_jax.index.update import Changes, Plan
@@ -73,6 +75,23 @@ class View:
             noted = self.noted.only(names) if only else self.noted
             return View(noted.corpus, self.settings, method, noted)
         return View(self.corpus.only(names) if only else self.corpus, self.settings, method)
+
+    @contextmanager
+    def asked(self, questions: Sequence[str], embed: Embed, *, with_products: bool) -> Iterator[None]:
+        """Prepares searches for several questions at once; their results inside of it are those of one at a time.
+
+        Args:
+            questions: embedded together.
+            embed: the encoder of the corpus.
+            with_products: vectors on disk are read once for all questions, if none of them needs a store or a graph.
+        """
+        with ExitStack() as stack:
+            asked = stack.enter_context(asked_together(self.corpus, embed, questions))
+            if with_products and not self.corpus.finds_near:
+                for rows in (self.corpus.unit_vectors, self.noted and self.noted.vectors):
+                    if isinstance(rows, Rows):
+                        stack.enter_context(rows.asked(asked))
+            yield
 
     def planner(
         self,

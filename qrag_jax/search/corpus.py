@@ -6,7 +6,8 @@ the order of their starts, or all nodes of its `ChunkTree` in preorder. `index/c
 
 import time
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -150,6 +151,11 @@ class Corpus:
             raise InputError("corpus: has no vectors; build it with an encoder, or search it by words (bm25)")
         vectors = self.vectors[self.leaves] if self.trees else self.vectors
         return vectors if are_unit(vectors, UNIT_SLACK).all() else unit_rows(vectors)
+
+    @cached_property
+    def asked(self) -> dict[str, np.ndarray]:
+        """Vectors of the questions that are asked together now (`asked_together`), by their texts."""
+        return {}
 
     @property
     def finds_near(self) -> bool:
@@ -358,10 +364,30 @@ def embed_texts(embed: Embed, texts: Sequence[str]) -> np.ndarray:
 
 def embed_question(corpus: Corpus, embed: Embed, question: str) -> np.ndarray:
     """The vector of a question by the encoder of the corpus, float32 [dim] of length 1."""
+    known = corpus.asked.get(question)
+    return _embed_questions(corpus, embed, [question])[0] if known is None else known
+
+
+@contextmanager
+def asked_together(corpus: Corpus, embed: Embed, questions: Sequence[str]) -> Iterator[np.ndarray]:
+    """Embeds questions together; inside of it, `embed_question` knows their vectors.
+
+    Gives the vectors, float32 [questions, dim]; raises as `embed_question`.
+    """
+    vectors = _embed_questions(corpus, embed, questions)
+    corpus.asked.update(zip(questions, vectors, strict=True))
+    try:
+        yield vectors
+    finally:
+        for question in questions:
+            corpus.asked.pop(question, None)
+
+
+def _embed_questions(corpus: Corpus, embed: Embed, questions: Sequence[str]) -> np.ndarray:
     dim = corpus.unit_vectors.shape[1]
     if isinstance(embed, Encoder):
         check_fingerprint(corpus, embed.fingerprint, "the question")
-    return asked_vector(embed_texts(for_questions(embed), [question])[0], dim)
+    return np.stack([asked_vector(one, dim) for one in embed_texts(for_questions(embed), questions)])
 
 
 def asked_vector(vector: np.ndarray, dim: int) -> np.ndarray:

@@ -72,9 +72,13 @@ class SearchRequest:
 
 
 def find_all(index: Index, asked: Iterable[Asked], options: SearchOptions) -> Iterator[tuple[Asked, Found]]:
-    """Searches for each question. All questions of a list are checked before the first search."""
-    for one in _checked(asked, lambda question: index.check(question, options)):
-        yield one, index.find(one.question, options)
+    """Searches for each question. Those of a list are checked before the first search, and prepared together."""
+    checked = _checked(asked, lambda question: index.check(question, options))
+    if isinstance(asked, list):
+        yield from zip(checked, index.find_all([one.question for one in asked], options), strict=True)
+    else:  # somebody may type them, and waits for each answer
+        for one in checked:
+            yield one, index.find(one.question, options)
 
 
 def answer_all(

@@ -100,11 +100,12 @@ def test_many_questions_are_answered_as_each_alone(find, tmp_path):
     for answer, question, name in zip(found, (QUESTION, "Who is in the garden?"), (None, "b"), strict=True):
         alone = json.loads(find("--json", *SENTENCES, question=question).out)
         assert answer.get("id") == name
-        for passage in (*answer["passages"], *alone["passages"]):  # its last digits hang on what is embedded with it
-            passage["sentence"]["score"] = pytest.approx(passage["sentence"]["score"], abs=1e-6)
+        for passage in (*answer["passages"], *alone["passages"]):  # last digits depend on what is embedded with it
+            for scored in (passage, passage["sentence"]):
+                scored["score"] = pytest.approx(scored["score"], abs=1e-6)
         assert {**answer, "cost": None, "id": None} == {**alone, "cost": None, "id": None}
     assert set(found[1]["cost"]["seconds"]) == {"search"}
-    assert found[0]["cost"]["embedder_tokens"] > found[1]["cost"]["embedder_tokens"] > 0
+    assert found[0]["cost"]["embedder_tokens"] > found[1]["cost"]["embedder_tokens"] == 0
 
 
 def test_questions_on_standard_input_one_of_which_finds_nothing(find, monkeypatch):
