@@ -232,7 +232,7 @@ def first_near(
         linked: positions of leaves -> these and others whose scores may be as high because of them.
     """
     lowest = exact(np.sort(corpus.find_near(-asked, _LEAST_NEAR)[0])).min() if unknown.any() else None
-    number = max(_LEAST_NEAR, _MORE_NEAR * top_k)
+    number = max(_LEAST_NEAR, _MORE_NEAR * top_k) if weight else 2 * top_k
     while True:
         near, rough = corpus.find_near(asked, number)
         wordy = top_in_order(shares, number) if weight else near[:0]

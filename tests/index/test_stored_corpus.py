@@ -335,7 +335,7 @@ class FakeGraph:
         self.size = 0
 
     def add(self, keys, vectors, threads):
-        self.size = len(keys)
+        self.size += len(keys)
 
     def save(self):
         return bytearray(self.size.to_bytes(8, "little"))

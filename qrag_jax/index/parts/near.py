@@ -1,22 +1,21 @@
 """Approximate search of a large search file: a graph of its vectors, by usearch (extra `near`).
 
 A graph is used only after it has shown that it finds what an exact comparison finds. It stands beside its file of
-documents, in a file of its own that can be removed: searches then compare all vectors.
+documents, in a file of its own that can be removed: searches then compare all vectors. Equal vectors are one vertex:
+each of many copies would be linked to other copies alone, so a search would not get from them to the rest.
 """
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from qrag_jax.files.array_file import ArrayFile, write_arrays
-from qrag_jax.index.parts.part import StoredPart
-
-if TYPE_CHECKING:
-    from usearch.index import Index
+from qrag_jax.files.array_file import ArrayFile, digests_of, write_arrays
+from qrag_jax.index.parts.part import StoredPart, starts_of
 
 GRAPH = ".near"
 LEAST_ROWS = 200_000  # of a file that gets a graph; fewer are compared as fast
@@ -24,9 +23,11 @@ LEAST_RECALL = 0.99
 RECALL_AT = 10
 _LINKS, _TRIED_WHEN_MADE = 32, 128  # of a vector in the graph; vectors that are looked at for them
 _TRIED = (64, 128, 256, 512, 1024, 2048)  # vectors that a search looks at; the first that reaches the recall is taken
+_ADDED = 100_000  # vectors copied at a time
 _AT_ONCE = 32  # questions that are compared with all vectors
 _SLACK = 1e-6  # of scores that are equal
-_FOUND_FOR_EACH = 8  # that are compared exactly, for each one wanted: the graph has int8
+_FOUND_FOR_EACH = 4  # that are compared exactly, for each one wanted: the graph has int8
+_COPIES_FOR_EACH = 4  # of a vertex, for each one wanted; copies of removed documents are among them
 
 
 class Graph:
@@ -54,11 +55,32 @@ class Graph:
             self._graph = file.read("graph")  # usearch reads it, and does not keep it
             index: Any = Index.restore(self._graph.data, view=True)
             index.expansion_search = file.about["tried"]
-            self._index = index
+            self._vertices = _Vertices(index, file.read("rows"), file.read("starts"))
 
     def find(self, question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
         """About `k` rows that are nearest to a vector, and more, in their order."""
-        return _find(self._index, question, k)
+        return self._vertices.find(question, k)
+
+
+@dataclass(frozen=True, eq=False)
+class _Vertices:
+    """An index of usearch over distinct vectors.
+
+    Attributes:
+        index: its keys are numbers of vertices.
+        rows: of all vertices, one after the other.
+        starts: the first of the rows of each vertex, then their number.
+    """
+
+    index: Any
+    rows: Int[np.ndarray, " rows"]
+    starts: Int[np.ndarray, " starts"]
+
+    def find(self, question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
+        """As `Graph.find`."""
+        found = self.index.search(question, _FOUND_FOR_EACH * k).keys.astype(np.int64).tolist()
+        most = _COPIES_FOR_EACH * k
+        return np.sort(np.concatenate([self.rows[self.starts[one] : self.starts[one + 1]][:most] for one in found]))
 
 
 def open_graph(part: StoredPart) -> Graph | None:
@@ -91,6 +113,10 @@ def make_graph(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float
     from usearch.index import Index
 
     vectors = part.vectors
+    _, first, vertices = np.unique(
+        digests_of(vectors, np.ones(len(vectors), int)), return_index=True, return_inverse=True
+    )
+    rows, starts = np.argsort(vertices, kind="stable"), starts_of(np.bincount(vertices))
     index = Index(
         ndim=vectors.shape[1],
         metric="ip",
@@ -98,7 +124,10 @@ def make_graph(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float
         connectivity=_LINKS,
         expansion_add=_TRIED_WHEN_MADE,
     )
-    index.add(np.arange(len(vectors)), vectors, threads=os.cpu_count() or 1)
+    for start in range(0, len(first), _ADDED):
+        some = np.arange(start, min(start + _ADDED, len(first)))
+        index.add(some, vectors[first[some]], threads=os.cpu_count() or 1)
+    made = _Vertices(index, rows, starts)
     worst: list[float] = []  # score of the last of the nearest
     for start in range(0, len(questions), _AT_ONCE):
         products = questions[start : start + _AT_ONCE] @ vectors.T
@@ -106,24 +135,21 @@ def make_graph(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float
     recall, tried = 0.0, 0
     for tried in _TRIED:
         index.expansion_search = tried
-        recall = _recall(index, vectors, questions, worst)
+        recall = _recall(made, vectors, questions, worst)
         if recall >= LEAST_RECALL:
             break
     graph: Any = index.save() if recall >= LEAST_RECALL else b""
     about = {"recall": recall, "tried": tried}
-    write_arrays(part.path.with_suffix(GRAPH), about, {"graph": [np.frombuffer(graph, np.uint8)]})
+    kept = slice(None if graph else 0)
+    arrays = {"graph": np.frombuffer(graph, np.uint8), "rows": rows[kept], "starts": starts[kept]}
+    write_arrays(part.path.with_suffix(GRAPH), about, {name: [array] for name, array in arrays.items()})
     return recall
 
 
-def _recall(index: "Index", vectors: np.ndarray, questions: np.ndarray, worst: Sequence[float]) -> float:
+def _recall(made: _Vertices, vectors: np.ndarray, questions: np.ndarray, worst: Sequence[float]) -> float:
     """The share of the nearest that are found, of which the worst score is known; equal vectors count alike."""
     found = 0
     for question, least in zip(questions, worst, strict=True):
-        scores = vectors[_find(index, question, RECALL_AT)] @ question
+        scores = vectors[made.find(question, RECALL_AT)] @ question
         found += min(RECALL_AT, int((scores >= least - _SLACK).sum()))
     return found / (RECALL_AT * len(questions))
-
-
-def _find(index: "Index", question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
-    found: Any = index.search(question, _FOUND_FOR_EACH * k)
-    return np.sort(found.keys.astype(np.int64))

@@ -14,14 +14,14 @@ with zeros. Their digest is not looked at again, so a writer may be killed in th
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped, UInt64
+from jaxtyping import Float, Int, UInt64
 
 from qrag_jax.chunking.text.words import TOKENS_VERSION
-from qrag_jax.files.array_file import ArrayFile, write_arrays
+from qrag_jax.files.array_file import ArrayFile, digests_of, write_arrays
 from qrag_jax.files.sqlite import Damaged
 from qrag_jax.search.postings import WordArrays, WordPart, join_words
 from qrag_jax.search.rows import CodeKind, Codes, RowPart, code
@@ -247,33 +247,6 @@ def rows_of(starts: Int[np.ndarray, " starts"], some: Int[np.ndarray, " _"]) -> 
     """The numbers of all rows of some documents, in their order."""
     sizes = starts[some + 1] - starts[some]
     return np.repeat(starts[some] - starts_of(sizes)[:-1], sizes) + np.arange(sizes.sum())
-
-
-def digests_of(rows: Shaped[np.ndarray, "rows dim"], sizes: Int[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
-    """A digest of the rows of each document, to find damage at the speed of memory (sha256 is 8 times slower here).
-
-        digest = sum_r b_r sum_j a_j x_rj    modulo 2^64, with the bytes of row r as whole numbers x_rj
-
-    The a and b are odd, so a change within one x_rj is always found, because an odd factor has an inverse; they are
-    random, so another change is missed about once in 2^64 times. Nothing hinders who wants to deceive.
-
-    Args:
-        rows: of all documents, one after the other.
-        sizes: the number of rows of each document.
-    """
-    width = rows.shape[1] * rows.itemsize
-    kind = next(f"u{size}" for size in (8, 4, 2, 1) if width % size == 0)
-    numbers = np.ascontiguousarray(rows).view(kind).astype(np.uint64, copy=False)
-    within = np.arange(len(rows)) - np.repeat(starts_of(sizes)[:-1], sizes)
-    hashed = np.einsum("rj,j->r", numbers, _odd_numbers(1, numbers.shape[1]))
-    hashed *= _odd_numbers(2, int(sizes.max(initial=0)))[within]
-    return np.diff(np.concatenate([[np.uint64(0)], np.cumsum(hashed)])[starts_of(sizes)])
-
-
-@cache
-def _odd_numbers(seed: int, number: int) -> UInt64[np.ndarray, " number"]:
-    """Random odd numbers; fewer are the first ones of more."""
-    return np.random.PCG64(seed).random_raw(number) | np.uint64(1)
 
 
 def _digest(rows: np.ndarray) -> UInt64[np.ndarray, " one"]:

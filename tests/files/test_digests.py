@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qrag_jax.index.parts.part import digests_of
+from qrag_jax.files.array_file import digests_of
 
 BORDERS = [0, 3, 3, 23, 50]
 
