@@ -464,7 +464,7 @@ def sharded(tree, mesh, spec):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["linear", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["linear", pytest.param("text", marks=pytest.mark.full)])
 def test_eight_devices_give_the_losses_of_one(kind):
     """Batch-leading arrays split over a mesh axis, parameters and the table of chunks on every device."""
     network = NETWORKS[kind]()
