@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.tiers import slow_but
 
 from qrag_jax.models.encoder.config import ROTARY
 from qrag_jax.models.encoder.table import weight_table
