@@ -24,7 +24,6 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of llama.cpp that have no core make each other wait
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # of processes that tests start: nothing lands in the user's folder
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # xdist forks after tokenizers has started threads
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     given = os.environ.get("XLA_FLAGS", "")  # behind ours: the last one counts
@@ -35,6 +34,9 @@ if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 4 << 
 # One of a run's processes says where compiled programs are kept; workers have its environment.
 if "QRAG_JAX_TESTS_COMPILED" not in os.environ:
     os.environ["QRAG_JAX_TESTS_COMPILED"] = str(compiled_folder())
+# Processes that tests start take programs from there, and put none: one that is killed would leave half an entry.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["QRAG_JAX_TESTS_COMPILED"]
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "1e9"
 
 if os.environ.get("QRAG_JAX_TYPECHECK", "1") != "0":
     from support import shape_checks
@@ -48,9 +50,7 @@ os.environ[network_guard.LOG] = os.path.join(tempfile.gettempdir(), f"qrag-tests
 network_guard.asked()  # of a process that had this number
 network_guard.install()
 
-# Subprocesses, which some tests kill, have no part in it. Half an entry, of a run that was killed, is compiled anew.
-jax.config.update("jax_enable_compilation_cache", True)
-jax.config.update("jax_compilation_cache_dir", os.environ["QRAG_JAX_TESTS_COMPILED"])
+# Half an entry, of a run of tests that was killed, is compiled anew.
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 register_profiles()
 # Tracing makes much short-lived garbage, and little of it in cycles: look for those less often.

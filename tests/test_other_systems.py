@@ -94,7 +94,7 @@ def check(done: subprocess.CompletedProcess, found: str) -> None:
     assert found in done.stdout and "Traceback" not in done.stderr
 
 
-@SYSTEMS
+@pytest.mark.parametrize("system", [pytest.param("macos", marks=pytest.mark.full), "neither"], indirect=True)
 def test_everything_is_imported(tmp_path, system):
     absent = {"macos": [], "neither": ["fcntl", "resource"]}[system]
     check(python(IMPORTS, folder=tmp_path), f"{absent}\nFalse False\n")

@@ -4,6 +4,7 @@ import argparse
 import ipaddress
 import os
 import re
+import signal
 import socket
 import sys
 
@@ -64,6 +65,8 @@ def _run(args: argparse.Namespace) -> int:
         host, port = listener.getsockname()[:2]
         say(f"http://{f'[{host}]' if ':' in host else host}:{port} serves {', '.join(library.names)}; Ctrl-C ends it")
         names = tuple(args.allowed_host)
+        # A script that starts this with `&` leaves Ctrl-C's signal ignored; uvicorn takes it, and then ends as if done.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             with search_flags.tracing(vars(args)) as library.observe:
                 run(library, ServeOptions(args.host, token, names, args.max_waiting), listener)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.encoders import small_minilm
 
 CONFIG = Path(__file__).parents[2] / "configs" / "qrag" / "corpus_latent.yaml"
 PAGES = {
@@ -19,8 +20,14 @@ PAIRS = (("Where was the director of Red River born?", "Red River", "Howard Hawk
          ("In which state is the place where Howard Hawks was born?", "Howard Hawks", "Goshen"))  # fmt: skip
 
 
+@pytest.fixture
+def minilm(tmp_path):
+    with small_minilm(tmp_path / "minilm"):
+        yield
+
+
 @pytest.mark.slow
-def test_index_train_find_and_eval(tmp_path, command):
+def test_index_train_find_and_eval(tmp_path, command, minilm):
     texts, index, out = tmp_path / "texts", str(tmp_path / "index"), str(tmp_path / "run")
     texts.mkdir()
     for title, text in PAGES.items():
@@ -34,7 +41,8 @@ def test_index_train_find_and_eval(tmp_path, command):
     path = tmp_path / "questions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in (*asked, lost)))
     assert command("index", "build", index, str(texts))[0] == 0
-    fields = [f"data.corpus={index}", f"data.paths=[{path}]", "num_updates=3", "data.batch_size=4",
+    fields = [f"data.corpus={index}", f"data.paths=[{path}]", "num_updates=2", "data.batch_size=4",
+              "model.latent.num_layers=1",
               "dev.share=0.34", "env.num_steps=2", "env.pool.nearest=3", "env.pool.words=2", "env.pool.links=2",
               "log_every=1"]  # fmt: skip
     code, _, told = command("train", "--config_path", str(CONFIG), "--out", out, *fields)

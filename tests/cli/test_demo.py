@@ -1,21 +1,35 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.encoders import small_minilm
 
 from qrag_jax.cli.main import main
 from qrag_jax.config import load_config
 from qrag_jax.eval.retrieval.records import read_rows
 from qrag_jax.models.encoder.sources import is_installed
+from qrag_jax.models.towers.latent import LatentConfig
 from qrag_jax.service.demo import demo_config
 from qrag_jax.train.qrag.config import RunConfig
 
 
 @pytest.mark.slow
-def test_the_smoke_demo_trains_measures_and_answers(tmp_path, capsys):
-    """The whole path on the embedded encoder; how well it retrieves is not asked of ten updates."""
+def test_the_smoke_demo_trains_measures_and_answers(tmp_path, capsys, monkeypatch):
+    """The whole path, with fewer layers; how well it retrieves is not asked of ten updates."""
     assert is_installed(), "make test installs the embedded encoder; by hand: see qrag_jax.models.encoder.sources"
+
+    def smaller(*request):
+        config = demo_config(*request)
+        return replace(config, model=replace(config.model, latent=LatentConfig(width=64, num_layers=1)))
+
+    monkeypatch.setattr("qrag_jax.service.demo.demo_config", smaller)
     out = tmp_path / "demo"
+    with small_minilm(tmp_path / "minilm"):
+        check_demo(out, capsys)
+
+
+def check_demo(out, capsys):
     assert main(["demo", "--smoke", "--out", str(out)]) == 0
     rows = read_rows(out / "results.json")
     assert {row.setting.method for row in rows} == {"trained", "untrained", "single_step", "bm25"}

@@ -64,7 +64,19 @@ def test_a_missing_package_is_named_with_its_pip_line(index, monkeypatch, capsys
 
 @pytest.mark.slow
 def test_it_serves_until_a_signal_ends_it(index):
-    argv = [sys.executable, "-m", "qrag_jax.cli.main", "serve", index, "--retriever", "bm25", "--port", "0"]
+    in_background = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]  # as `&` in a script: the signal is ignored at first
+    argv = [
+        *in_background,
+        sys.executable,
+        "-m",
+        "qrag_jax.cli.main",
+        "serve",
+        index,
+        "--retriever",
+        "bm25",
+        "--port",
+        "0",
+    ]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=os.environ | {"QRAG_TOKEN": "t"}) as server:
         said = server.stderr.readline()
         url = said.split()[0]

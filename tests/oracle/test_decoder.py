@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.decoders import all_logits
+from support.tiers import slow_but
 from support.torch_decoders import MODELS, SHAPE, our_config, our_params, torch_model
 
 from qrag_jax.models.decoder.hf_config import decoder_config
@@ -17,6 +18,10 @@ from qrag_jax.models.decoder.rollout import generate_groups
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("quick_compilation")]
 
 LENGTHS = [40, 3, 1, 17]
+# The logits of each model are compared; what is made of logits is one code for all.
+FEW = pytest.mark.parametrize(
+    "tiny", slow_but(["llama", "qwen2, yarn", "qwen3"], MODELS, []), indirect=True, scope="module"
+)
 
 
 @pytest.fixture(scope="module", params=list(MODELS))
@@ -60,6 +65,7 @@ def test_every_layer_and_the_logits(tiny):
         np.testing.assert_allclose(np.asarray(found)[real], expected[real], atol=2e-5, rtol=2e-5)
 
 
+@FEW
 def test_log_probabilities_of_packed_texts(tiny):
     """A row for the learner holds all texts, as many as transformers has rows."""
     import torch
@@ -79,6 +85,7 @@ def test_log_probabilities_of_packed_texts(tiny):
     assert np.isfinite(half).all() and np.abs(half - found).mean() < 0.05
 
 
+@FEW
 def test_greedy_continuation(tiny):
     """The tokens that follow a prompt, of rows of unequal length."""
     model, config, params = tiny

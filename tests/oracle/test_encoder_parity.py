@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.tiers import slow_but
 
 from qrag_jax.models.encoder.config import ROTARY
 from qrag_jax.models.encoder.table import weight_table
@@ -148,9 +149,11 @@ def test_blocks_and_pooling(tiny):
 
 
 # What is pooled is no business of the family.
-@pytest.mark.parametrize(
-    ("tiny", "pooling"), [*((kind, "mean") for kind in MODELS), ("bert", "cls")], indirect=["tiny"]
-)
+POOLED = [*((kind, "mean") for kind in MODELS), ("bert", "cls")]
+OF_FAMILIES = [one for one in POOLED if "," not in one[0] and one[0] != "xlm-roberta"]  # that is roberta
+
+
+@pytest.mark.parametrize(("tiny", "pooling"), slow_but(OF_FAMILIES, POOLED, []), indirect=["tiny"])
 def test_gradient_of_every_tensor(tiny, pooling):
     import torch
 

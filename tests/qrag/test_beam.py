@@ -146,7 +146,7 @@ def assert_best(found, everything):
 
 
 @pytest.mark.parametrize("stop", [False, True])
-@pytest.mark.parametrize("threshold", slow_but([0.0], [NEVER, 0.0, 0.9]))
+@pytest.mark.parametrize("threshold", slow_but([0.0], [NEVER, 0.0, 0.9], [0.9]))
 def test_a_wide_beam_is_exhaustive_search(stop, threshold):
     """Five chunks, three steps, a Q of its own for every state: all ordered sequences are enumerated."""
     lengths = set()
@@ -158,7 +158,7 @@ def test_a_wide_beam_is_exhaustive_search(stop, threshold):
     assert (len(lengths) > 1) == (stop or threshold > 0)
 
 
-@pytest.mark.parametrize("stop", slow_but([True], [False, True]))
+@pytest.mark.parametrize("stop", slow_but([True], [False, True], []))
 @pytest.mark.parametrize("threshold", [NEVER, -0.5])
 def test_a_wide_beam_counts_what_earlier_facts_have_earned(stop, threshold):
     env, changed = table_env(num_steps=3, reward="at_end", stop=stop, fact_reward=0.4), 0
@@ -177,7 +177,7 @@ def test_a_wide_beam_counts_what_earlier_facts_have_earned(stop, threshold):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("stop", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a_wide_beam_is_exhaustive_search_with_relative_positions(stop):
     config = EnvConfig(num_steps=3, reward="at_end", stop=stop, num_q_heads=2)
     batch = make_batch(size=4, chunks=5, shortest=3)
@@ -415,7 +415,7 @@ def test_no_beam_is_refused():
         beam_search(table_network(), table_params({}), table_batch(3), ENV, 0)
 
 
-@pytest.mark.parametrize("threshold", slow_but([0.0], [-0.5, 0.0, 0.4]))
+@pytest.mark.parametrize("threshold", slow_but([0.0], [-0.5, 0.0, 0.4], [0.4]))
 def test_a_plan_keeps_what_the_protocol_keeps(threshold):
     """One rule everywhere: also a first chunk below the threshold ends a beam, which then is that chunk alone."""
     for width in (1, 2):

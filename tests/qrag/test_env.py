@@ -179,7 +179,9 @@ def numpy_q(params, batch, env, slots, config):
     return found
 
 
-@pytest.mark.parametrize(("positions", "num_q_heads"), slow_but([("relative", 2)], product(MODES, (1, 2))))
+@pytest.mark.parametrize(
+    ("positions", "num_q_heads"), slow_but([("relative", 2)], product(MODES, (1, 2)), [("absolute", 2), ("none", 1)])
+)
 def test_a_greedy_rollout_against_numpy(positions, num_q_heads):
     """Actions, positions, Q values, rewards and the critic's values, environment by environment and step by step."""
     config = EnvConfig(num_steps=3, positions=positions, num_q_heads=num_q_heads)
@@ -293,7 +295,7 @@ def test_the_state_depends_on_document_order():
     assert np.abs(plain - other)[:, 2].min() > 1e-5
 
 
-@pytest.mark.parametrize("kind", ["latent", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["latent", pytest.param("text", marks=pytest.mark.full)])
 @pytest.mark.slow
 def test_same_key_same_run_bit_for_bit(kind):
     batch = make_batch(kind)
@@ -327,7 +329,7 @@ def test_draws_depend_on_the_number_of_the_environment():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["latent", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["latent", pytest.param("text", marks=pytest.mark.full)])
 def test_a_batch_is_a_loop_and_a_vmap_over_single_environments(kind):
     """Same draws; numbers to 1e-5, because matrix products of other shapes round otherwise."""
     batch = make_batch(kind)

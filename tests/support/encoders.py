@@ -1,15 +1,20 @@
 """Small encoders, and taggers and compressors that tests build for any encoder without training."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from qrag_jax.models.encoder.text_encoder import EncoderConfig, init_encoder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer, train_word_level
-from qrag_jax.models.encoder.weights import LoadedEncoder
+from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder, save_encoder
 from qrag_jax.models.tagger.features import fit_basis, principal_components, with_components
 from qrag_jax.models.tagger.predict import read_gaps, vectors_of
 from qrag_jax.models.tagger.surface import NUM_CUES
@@ -18,6 +23,17 @@ from support.headed_documents import sentence_text
 
 ROBERTA_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
 BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+
+
+@contextmanager
+def small_minilm(folder: Path) -> Iterator[None]:
+    """Two layers of MiniLM stand in its place; `folder` gets them."""
+    loaded = load_encoder("minilm", num_layers=2)
+    save_encoder(folder, loaded.config, loaded.params, loaded.tokenizer, max_seq_length=loaded.max_seq_length)
+    package = SimpleNamespace(find=lambda: folder / "model.safetensors", is_installed=lambda: True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qrag_jax.models.encoder.sources._PACKAGE", package)
+        yield
 
 
 def words_of(texts):

@@ -71,8 +71,8 @@ def qrag(
 
     from qrag_jax.cli.main import main
 
-    jax.config.update("jax_compilation_cache_dir", os.environ["QRAG_JAX_TESTS_COMPILED"])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9 if will_be_killed else 0)
+    if not will_be_killed:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     if gate is not None:
         gate.wait(PATIENCE)
     sys.exit(main(argv))

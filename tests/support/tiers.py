@@ -41,8 +41,18 @@ def of_tier(witness: int, full: int) -> int:
     return {QUICK: witness, FULL: -(-full // 10), TRUST: full}[number]
 
 
-def slow_but(quick: Collection, values: Iterable) -> list:
-    """Values of a parametrised test of which only `quick` run in the quick tier; a tuple is several arguments."""
-    slow = pytest.mark.slow
+def slow_but(quick: Collection, values: Iterable, slow: Collection | None = None) -> list:
+    """Values of a parametrised test of which only `quick` run in the quick tier; a tuple is several arguments.
+
+    Args:
+        quick, values: some values, and all.
+        slow: those that run in `make test-slow` too; the rest is left to `make test-all`. None: all.
+    """
+
+    def marks(value: object) -> Collection[pytest.MarkDecorator]:
+        if value in quick:
+            return ()
+        return (pytest.mark.slow,) if slow is None or value in slow else (pytest.mark.full,)
+
     each = [(value, value if isinstance(value, tuple) else (value,)) for value in values]
-    return [pytest.param(*arguments, marks=() if value in quick else slow) for value, arguments in each]
+    return [pytest.param(*arguments, marks=marks(value)) for value, arguments in each]

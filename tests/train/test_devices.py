@@ -174,11 +174,7 @@ def test_two_processes_train_as_one(one, tmp_path):
         out=str(tmp_path / "both"),
     )
     two_devices = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=2")
-    flags = {
-        "XLA_FLAGS": two_devices,
-        "JAX_COMPILATION_CACHE_DIR": os.environ["QRAG_JAX_TESTS_COMPILED"],
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
+    flags = {"XLA_FLAGS": two_devices, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", script, str(i)], env={**os.environ, **flags}, stderr=subprocess.PIPE, text=True

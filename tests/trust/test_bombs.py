@@ -7,18 +7,29 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.tiers import PATIENCE, of_tier
+from support.tiers import PATIENCE, of_tier, slow_but
 from trust import bombs
 from trust.bombs import BOMBS
 
 from qrag_jax.documents.kinds import is_installed
 
 CONVERTED = ("PDF", "HTML", "DOCX", "ODT", "EPUB")  # what names of such bombs begin with
+# Long ones, and neighbours of another one: of their limit a quick test, or that other one, is the witness.
+LEFT_TO_ALL = {
+    "PDF: 1 GB of instructions in 3 MB",
+    "DOCX: 60,000 members",
+    "DOCX: one member 5,000 times",
+    "DOCX: 300 KB become 300 MB of a picture",
+    "Parquet: dictionary in a list",
+    "Parquet: run lengths",
+    "Arrow stream: compressed, one batch",
+    "Arrow stream: compressed, many batches",
+}
 MAX_ABOVE = 1_000  # MB of memory above the limit, the program itself counted
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured by Linux")
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("name", slow_but([], BOMBS, set(BOMBS) - LEFT_TO_ALL))
 def test_refused_or_streamed(name, tmp_path, figures):
     if name.startswith(CONVERTED) and not is_installed():
         pytest.skip("the extra `documents` is not installed")

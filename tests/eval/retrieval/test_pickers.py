@@ -94,7 +94,7 @@ def brute_force(retriever, chunks, questions, contexts, num_steps):
     return np.array(chosen), np.array(scores)
 
 
-@pytest.mark.parametrize("num_steps", slow_but([3], [2, 3]))
+@pytest.mark.parametrize("num_steps", slow_but([3], [2, 3], []))
 def test_multi_step_against_brute_force(vectors_retriever, num_steps):
     """Also with more steps than in training, and in padded contexts."""
     retriever, chunks, questions = vectors_retriever

@@ -89,7 +89,7 @@ def test_ranks_have_distinct_codes():
     assert gaps.min() > 0.01
 
 
-@pytest.mark.parametrize("num_taken", slow_but([3], [0, 1, 3]))
+@pytest.mark.parametrize("num_taken", slow_but([3], [0, 1, 3], [0]))
 def test_states_against_numpy(num_taken):
     config = replace(LATENT, num_layers=2)
     mean, std = np.linspace(-1, 1, VECTOR, dtype=np.float32), np.linspace(0.5, 2, VECTOR, dtype=np.float32)

@@ -53,7 +53,7 @@ def test_a_fresh_q_by_hand():
     assert towers.dim == 2 + 1 + 4 and towers.num_rotated == 4
 
 
-@pytest.mark.parametrize("positions", slow_but(["relative"], ["relative", "absolute", "none"]))
+@pytest.mark.parametrize("positions", slow_but(["relative"], ["relative", "absolute", "none"], ["none"]))
 @pytest.mark.parametrize("num_taken", slow_but([2], [0, 2]))
 def test_update_0_is_the_search_of_the_vectors_whatever_the_positions(positions, num_taken):
     batch, env = make_batch(), EnvConfig(num_steps=3, positions=positions)

@@ -43,7 +43,7 @@ def small():
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_learns(rank):
-    config = RerankerConfig(epochs=25, learning_rate=5e-3, others=2, lora_rank=rank, max_tokens=32)
+    config = RerankerConfig(epochs=12, learning_rate=5e-3, others=2, lora_rank=rank, max_tokens=32)
     start = small()
     fitted = fit_reranker(GROUPS, start, config, Hooks(), lambda *_: None)
     assert fitted.num_groups + len(fitted.first) == len(GROUPS) and fitted.num_cut == 0

@@ -132,15 +132,11 @@ def targets_in_a_loop(played, config, temperature=0.5):
         ({"soft_trace": True}, 1),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
-            for case in [
-                ({}, 1),
-                ({}, 2),
-                ({"gamma": 0.5}, 1),
-                ({"lambda_": 1.0}, 1),
-                ({"target_network": False}, 1),
-                ({"value": "hard"}, 1),
-                ({"top_k_actions": 1}, 2),
-            ]
+            for case in [({}, 2), ({"value": "hard"}, 1), ({"top_k_actions": 1}, 2)]
+        ),
+        *(
+            pytest.param(*case, marks=pytest.mark.full)  # targets by hand have them too
+            for case in [({}, 1), ({"gamma": 0.5}, 1), ({"lambda_": 1.0}, 1), ({"target_network": False}, 1)]
         ),
     ],
 )
@@ -174,7 +170,7 @@ SECOND_PASS += [("latent", "relative", 2, 2), ("text", "relative", 2, 2)]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "positions", "num_q_heads", "num_steps"),
-    slow_but([("linear", "relative", 2, 3)], SECOND_PASS),
+    slow_but([("linear", "relative", 2, 3)], SECOND_PASS, [("latent", "relative", 2, 2)]),
 )
 def test_encoding_again_has_the_same_loss_and_gradient(kind, positions, num_q_heads, num_steps):
     """Activations of the rollout kept, or the chosen pairs encoded a second time."""
@@ -195,7 +191,7 @@ def test_encoding_again_has_the_same_loss_and_gradient(kind, positions, num_q_he
         assert largest(gradient[tower]) > 1e-3
 
 
-@pytest.mark.parametrize("parts", slow_but([4], [2, 4]))
+@pytest.mark.parametrize("parts", slow_but([4], [2, 4], []))
 def test_a_batch_in_parts_has_the_update_of_the_whole_one(parts):
     """Gradient, metrics and step are those of one part of all; the draws hang on the environments' numbers."""
     assert_parts_are_the_whole(parts, ENV, CONFIG)
@@ -205,9 +201,9 @@ def test_a_batch_in_parts_has_the_update_of_the_whole_one(parts):
 @pytest.mark.parametrize(
     ("env", "config"),
     [
-        pytest.param(replace(ENV, end_at_completion=True), CONFIG, marks=pytest.mark.slow),
+        pytest.param(replace(ENV, end_at_completion=True), CONFIG, marks=pytest.mark.full),
         (replace(ENV, stop=True, reward="at_end"), CONFIG),
-        pytest.param(ENV, replace(CONFIG, objective="sft"), marks=pytest.mark.slow),
+        (ENV, replace(CONFIG, objective="sft")),
     ],
 )
 def test_parts_count_as_much_as_they_have_steps(env, config):
@@ -275,7 +271,7 @@ def test_padding_has_no_gradient():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("value", slow_but(["soft"], ["soft", "expected", "hard"]))
+@pytest.mark.parametrize("value", slow_but(["soft"], ["soft", "expected", "hard"], ["hard"]))
 def test_gradients_are_finite_when_nothing_is_left_to_choose(value):
     """Documents of exactly T chunks, T = 3, and a top-k larger than what is left."""
     batch = make_batch()
@@ -433,7 +429,7 @@ def bandit():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_q_heads", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_q_heads", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_bandit_is_learned(num_q_heads):
     """Q of the gold chunk goes to 1, its reward, and the loss to 0."""
     env = EnvConfig(num_steps=1, num_q_heads=num_q_heads)
@@ -468,7 +464,7 @@ def sharded(tree, mesh, spec):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["linear", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["linear", pytest.param("text", marks=pytest.mark.full)])
 def test_eight_devices_give_the_losses_of_one(kind):
     """Batch-leading arrays split over a mesh axis, parameters and the table of chunks on every device."""
     network = NETWORKS[kind]()

@@ -69,7 +69,11 @@ def loop_over_alive_steps(played, num_q_heads, soft_trace=False):
 
 @pytest.mark.parametrize(
     ("env", "soft_trace"),
-    slow_but([(STOP, True)], [(STOP, False), (STOP, True), (TWO_HEADS, False), (COMPLETION, False)]),
+    slow_but(
+        [(STOP, True)],
+        [(STOP, False), (STOP, True), (TWO_HEADS, False), (COMPLETION, False)],
+        [(TWO_HEADS, False), (COMPLETION, False)],
+    ),
 )
 def test_the_loss_is_that_of_the_steps_up_to_the_end(env, soft_trace):
     ((loss, metrics), gradient), played = compiled(env, soft_trace, False)(

@@ -125,7 +125,7 @@ def test_runs_that_cannot_share_an_update_are_refused(configs, message):
 
 @pytest.mark.slow
 def test_runs_at_different_updates_are_refused(tmp_path):
-    configs = make_configs((0, 1))
+    configs = make_configs((0, 1), env=EnvConfig(num_steps=1), dev=DevConfig())
     for config, number in zip(configs, (1, 2), strict=True):
         asked = iter([False] * (number - 1) + [True])
         with pytest.raises(Stopped):
