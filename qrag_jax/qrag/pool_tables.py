@@ -4,7 +4,7 @@ They hold what `text_links` compares, for chunks of which a step looks at a few:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from flax import struct
@@ -141,8 +141,8 @@ class PoolReader:
         return PoolTable(
             rows=VectorRows(np.asarray(vectors, np.float32)),
             texts=texts,
-            namers=_lists(self._inverse(texts.named), self._num_links),
-            kin=_lists(self._kin(), self._num_links),
+            namers=_padded(self._inverse(texts.named), self._num_links),
+            kin=_padded(self._kin(), self._num_links),
             title=np.array([names.get(title, -1) for title in pool.titles], np.int32),
             idf=np.array(list(self._idf.values()), np.float32),
             shared=np.array([self._found[word] > 1 for word in self._numbers]),
@@ -179,7 +179,7 @@ class PoolReader:
         named = [self._named(text, own) for text, own in zip(texts, titles, strict=True)]
         return Texts(
             _padded(rows, width), _padded(flags, width, 0).astype(np.uint8),
-            np.array(mass, np.float32).reshape(-1, 3), _lists(named, self._num_links),
+            np.array(mass, np.float32).reshape(-1, 3), _padded(named, self._num_links),
         )  # fmt: skip
 
     def _named(self, text: str, title: str) -> list[int]:
@@ -218,13 +218,8 @@ class PoolReader:
         return found
 
 
-def _lists(rows: Sequence[Sequence[int]], most: int) -> np.ndarray:
-    return _padded(rows, most)
-
-
-def _padded(rows: Iterable[Sequence[int]], width: int, fill: int = -1) -> np.ndarray:
+def _padded(rows: Sequence[Sequence[int]], width: int, fill: int = -1) -> np.ndarray:
     """The rows as int32 [n, width]; what is longer is cut."""
-    rows = list(rows)
     padded = np.full((len(rows), width), fill, np.int32)
     for out, row in zip(padded, rows, strict=True):
         out[: min(len(row), width)] = row[:width]
