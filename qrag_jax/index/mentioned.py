@@ -52,7 +52,7 @@ from qrag_jax.index.stores.sqlite.note_rows import (
     Pair,
     documents_with_notes,
     pack_notes,
-    read_pairs_of,
+    read_notes_of,
     unpack_notes,
 )
 from qrag_jax.types import Chunk, Document, Note
@@ -218,7 +218,7 @@ class NamesUpdate:
         """The rows of a document with other notes of some chunks; `every`: its other chunks have none."""
         document = self._read(number)
         name, node_of = document.document.id, {leaf.id: node for node, leaf in enumerate(document.leaves)}
-        stored = read_pairs_of(self.connection, self.folder, name)
+        stored = {row.pair: row.content for row in read_notes_of(self.connection, self.folder, name)}
         rows: defaultdict[Pair, list[tuple[int, int, Note]]] = defaultdict(list)  # (chunk, place, note)
         if not every:
             for pair, content in stored.items():
@@ -231,7 +231,8 @@ class NamesUpdate:
             pair: pack_notes([one[1:] for one in sorted(own, key=lambda one: one[:2])]) if own else b""
             for pair, own in rows.items()
         }
-        return {pair: packed.get(pair, b"") for pair in stored.keys() | rows.keys() if _differs(pair, packed, stored)}
+        now = {pair: packed.get(pair, b"") for pair in stored.keys() | packed.keys()}
+        return {pair: content for pair, content in now.items() if content != stored.get(pair, b"")}
 
     def _select(self, number: int, node: int) -> list[tuple[str, Note]]:
         """The notes of a chunk, the best first, each with the id of the asking document."""
@@ -307,10 +308,6 @@ _NO_PLACES = np.zeros(0, PLACE)
 
 def _either(one: tuple[bool, bool], other: tuple[bool, bool] | None) -> tuple[bool, bool]:
     return one if other is None else (one[0] or other[0], one[1] or other[1])
-
-
-def _differs(pair: Pair, packed: Mapping[Pair, bytes], stored: Mapping[Pair, bytes]) -> bool:
-    return packed.get(pair, b"") != stored.get(pair, b"")
 
 
 def _finder(names: Mapping[Name, bool]) -> NameFinder:
