@@ -226,7 +226,10 @@ class _Cut:
     @property
     def holds(self) -> Bool[np.ndarray, " nodes"]:
         """Which nodes have children."""
-        return _holds(self.tree, len(self.nodes))
+        holds = np.full(len(self.nodes), self.tree is not None)
+        if self.tree is not None:
+            holds[self.tree.leaves] = False
+        return holds
 
 
 def _cut(maker: Maker, task: Task) -> _Cut | Failure:
@@ -302,13 +305,6 @@ def _entries(
         texts = pack_keys(own.keys)
         entries.append(Entry(one.document, one.nodes, vectors, is_cut, task.origin, one.tree, there, tokens, texts))
     return entries
-
-
-def _holds(tree: ChunkTree | None, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
-    holds = np.full(num_nodes, tree is not None)
-    if tree is not None:
-        holds[tree.leaves] = False
-    return holds
 
 
 @dataclass

@@ -129,18 +129,17 @@ def stored_parts(folder: Path, kind: str) -> list[StoredPart]:
 
 def place(parts: Sequence[Part | StoredPart], listed: Listed) -> tuple[list[Placed], Int[np.ndarray, " _"]]:
     """Where the documents of parts stand in a list, and the positions of those that no part has."""
+    if not listed.ids:
+        return [Placed(part, np.full(len(part.numbers), -1)) for part in parts], np.zeros(0, np.int64)
     missing = np.full(len(listed.ids), True)
     order = np.argsort(listed.numbers)
     found = []
     for part in parts:
-        near = np.searchsorted(listed.numbers[order], part.numbers).clip(0, max(0, len(order) - 1))
-        documents = order[near] if len(order) else np.zeros(len(part.numbers), np.int64)
-        if len(order):
-            is_same = (listed.numbers[documents] == part.numbers) & (listed.keys[documents] == part.keys)
-            documents = np.where(is_same & missing[documents], documents, -1)
-            missing[documents[documents >= 0]] = False
-        else:
-            documents -= 1
+        near = np.searchsorted(listed.numbers[order], part.numbers).clip(max=len(order) - 1)
+        documents = order[near]
+        is_same = (listed.numbers[documents] == part.numbers) & (listed.keys[documents] == part.keys)
+        documents = np.where(is_same & missing[documents], documents, -1)
+        missing[documents[documents >= 0]] = False
         found.append(Placed(part, documents))
     return found, np.flatnonzero(missing)
 
