@@ -210,7 +210,7 @@ STORES: Registry[Callable[[Any], Any]] = Registry(
     "store",
     (
         Entry(
-            "sqlite", "qrag_jax.index.stores.sqlite.vector_rows:open_catalogue",
+            "sqlite", "qrag_jax.index.store_writer:no_store",
             "compares all vectors of the index exactly, in this process",
         ),
         Entry(

@@ -17,13 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.index.folder import CATALOGUE, is_index
+from qrag_jax.index.folder import is_index
 from qrag_jax.index.settings import IndexSettings, read_settings, write_settings
-from qrag_jax.index.stores.sqlite.database import named
-from qrag_jax.index.stores.sqlite.document_rows import entry_of, read_document
-from qrag_jax.index.stores.sqlite.entries import Entry, parts_sha256, to_bytes, to_text
+from qrag_jax.index.stores.sqlite.document_rows import entry_of, list_documents, read_document
+from qrag_jax.index.stores.sqlite.entries import Entry, parts_sha256, to_bytes
 from qrag_jax.names import BESIDE, STORES
-from qrag_jax.search.store import StoreBeside, StorePlace
+from qrag_jax.search.store import Store, StorePlace
 from qrag_jax.unit_rows import unit_rows
 
 _STAMP_BYTES = 4
@@ -34,6 +33,10 @@ def with_collection(settings: IndexSettings) -> IndexSettings:
     if settings.collection or settings.store not in STORES.choices(*BESIDE):
         return settings
     return replace(settings, collection=f"qrag_{secrets.token_hex(8)}")
+
+
+def no_store(place: StorePlace) -> None:
+    """The store of an index whose catalogue alone has the vectors (`names.STORES`)."""
 
 
 @contextmanager
@@ -48,11 +51,11 @@ def writing_store(folder: Path, connection: sqlite3.Connection, settings: IndexS
     Raises:
         UsageError, InputError: the store cannot be opened. Nothing is changed.
     """
-    if settings.store not in STORES.choices(*BESIDE):
-        yield StoreWriter(None, folder, connection)
+    store = STORES.load(settings.store)(StorePlace(folder, settings.uri, settings.collection))
+    writer = StoreWriter(store, folder, connection)
+    if store is None:
+        yield writer
         return
-    place = StorePlace(folder, settings.uri, settings.collection)
-    writer = StoreWriter(STORES.load(settings.store)(place), folder, connection)
     if is_index(folder):
         used = {name: getattr(settings, name) for name in ("store", "uri", "collection")}
         if (there := read_settings(folder)) != (now := replace(there, **used)):
@@ -65,14 +68,15 @@ def writing_store(folder: Path, connection: sqlite3.Connection, settings: IndexS
 class StoreWriter:
     """Writes vectors to the store of an index; does nothing if the catalogue is the store."""
 
-    def __init__(self, store: StoreBeside | None, folder: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, store: Store | None, folder: Path, connection: sqlite3.Connection) -> None:
         self._store, self._folder, self._connection = store, folder, connection
 
     def put(self, number: int, entry: Entry) -> None:
         """Adds the vectors of a document, before its transaction ends."""
         if self._store is not None:
             leaves = np.arange(len(entry.nodes)) if entry.tree is None else entry.tree.leaves
-            stamp = _stamp(to_bytes(entry.document.id), entry.origin.bytes_sha256, entry.origin.reader)
+            origin = entry.origin.bytes_sha256.encode(), entry.origin.reader.encode()
+            stamp = _stamp(parts_sha256(to_bytes(entry.document.id), *origin))
             self._store.put(number, leaves, unit_rows(entry.vectors[leaves]), stamp)
 
     def remove(self, *numbers: int | None) -> None:
@@ -87,12 +91,12 @@ class StoreWriter:
         ledger = self._ledger()
         if self._store.is_settled(_mark(ledger)):
             return
-        wanted = {number: _stamp(key, *origin) for key, number, *origin in ledger}
+        wanted = {number: _stamp(digest) for _, number, digest in ledger}
         there = self._store.stamps()
         self.remove(*(number for number, stamp in there.items() if wanted.get(number) != stamp))
-        for key, number, *_ in ledger:
+        for name, number, _ in ledger:
             if there.get(number) != wanted[number]:
-                known = read_document(self._connection, self._folder, to_text(key))
+                known = read_document(self._connection, self._folder, name)
                 assert known is not None  # the ledger lists it
                 self.put(number, entry_of(known, self._folder))
 
@@ -103,20 +107,14 @@ class StoreWriter:
             if not self._store.is_settled(mark):
                 self._store.settle(mark)
 
-    def _ledger(self) -> list[tuple[bytes, int, str, str]]:
-        """(id, number, hash of the bytes, reader) of every document."""
-        query = "SELECT id, number, bytes_sha256, reader FROM ledger WHERE number IS NOT NULL ORDER BY id"
-        with named(self._folder / CATALOGUE):
-            return [
-                (key, number, made_of.decode(), reader.decode())
-                for key, number, made_of, reader in self._connection.execute(query)
-            ]
+    def _ledger(self) -> list[tuple[str, int, bytes]]:
+        return list(list_documents(self._connection, self._folder))
 
 
-def _stamp(key: bytes, bytes_sha256: str, reader: str) -> int:
+def _stamp(digest: bytes) -> int:
     """A number that differs for different contents: equal origins give equal entries."""
-    return int.from_bytes(parts_sha256(key, bytes_sha256.encode(), reader.encode())[:_STAMP_BYTES], "big")
+    return int.from_bytes(digest[:_STAMP_BYTES], "big")
 
 
-def _mark(ledger: list[tuple[bytes, int, str, str]]) -> str:
+def _mark(ledger: list[tuple[str, int, bytes]]) -> str:
     return hashlib.sha256(repr(ledger).encode()).hexdigest()

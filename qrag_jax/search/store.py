@@ -18,7 +18,7 @@ _NODE_BITS = 24  # of a key; the others are the number of the document's row
 
 @runtime_checkable
 class Store(Protocol):
-    """Vectors of the chunks of an index, of length 1, by key.
+    """A copy of the vectors of the chunks of an index, of length 1, by key. `index/store_writer.py` keeps it equal.
 
         key = (number of the document's row << 24) | number of the node in its document
 
@@ -59,11 +59,6 @@ class Store(Protocol):
     def read(self, keys: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n dim"]:
         """The vectors of keys, float32, in their order; every key must exist."""
         ...
-
-
-@runtime_checkable
-class StoreBeside(Store, Protocol):
-    """A store with its own copy of the vectors. A writer compares it with the index (`index/store_writer.py`)."""
 
     def stamps(self) -> dict[int, int]:
         """The stamps of all documents by their rows; -1 for one of which some vectors are missing."""

@@ -7,8 +7,8 @@ that was written before (consistency Strong; the default of Milvus lags by secon
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -80,7 +80,7 @@ def _named(place: StorePlace) -> Iterator[None]:
 
 
 class MilvusStore:
-    """The collection of an index; a `StoreBeside`. The collection is made when the first vectors are put."""
+    """The collection of an index; a `Store`. The collection is made when the first vectors are put."""
 
     def __init__(self, place: StorePlace, client: Any) -> None:
         self._place, self._client, self._name = place, client, place.collection
@@ -156,16 +156,25 @@ class MilvusStore:
         return np.array([found[key] for key in keys.tolist()], np.float32)
 
     def stamps(self) -> dict[int, int]:
-        """As `StoreBeside.stamps`."""
+        """As `Store.stamps`."""
         rows: Counter[tuple[int, int]] = Counter()
         with _named(self._place):
             if self._client.has_collection(self._name):
-                self._each(lambda row: rows.update([(row["document"], row["stamp"])]))
+                found = self._client.query_iterator(
+                    self._name,
+                    _BATCH_ROWS,
+                    filter="key >= 0",
+                    output_fields=["document", "stamp"],
+                    consistency_level="Strong",
+                )
+                with closing(found):
+                    while some := found.next():
+                        rows.update((row["document"], row["stamp"]) for row in some)
         whole = {number: stamp >> 24 for (number, stamp), size in rows.items() if size == stamp & 0xFFFFFF}
         return dict.fromkeys((number for number, _ in rows), -1) | whole
 
     def is_settled(self, mark: str) -> bool:
-        """As `StoreBeside.is_settled`."""
+        """As `Store.is_settled`."""
         with _named(self._place):
             if not self._client.has_collection(self._name):
                 return False
@@ -173,7 +182,7 @@ class MilvusStore:
             return (known.get(_MARK), known.get(_ROWS)) == (mark, str(self._num_rows()))
 
     def settle(self, mark: str) -> None:
-        """As `StoreBeside.settle`."""
+        """As `Store.settle`."""
         with _named(self._place):
             if self._client.has_collection(self._name):
                 marks = {_MARK: mark, _ROWS: str(self._num_rows())}
@@ -182,18 +191,6 @@ class MilvusStore:
     def _num_rows(self) -> int:
         (row,) = self._client.query(self._name, output_fields=["count(*)"], consistency_level="Strong")
         return row["count(*)"]
-
-    def _each(self, see: Callable[[dict[str, int]], object]) -> None:
-        """Calls a function with document and stamp of every row."""
-        rows = self._client.query_iterator(
-            self._name, _BATCH_ROWS, filter="key >= 0", output_fields=["document", "stamp"], consistency_level="Strong"
-        )
-        try:
-            while some := rows.next():
-                for row in some:
-                    see(row)
-        finally:
-            rows.close()
 
     def _check_dim(self, dim: int) -> None:
         if self._dim not in (0, dim):

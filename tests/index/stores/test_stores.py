@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.catalogue_store import CatalogueStore
 from support.indices import NOTED, SETTINGS, chunk_lines, count_words, update, write_notes, write_people
 from support.milvus import running_server
 from support.study import Counts
@@ -74,14 +75,15 @@ def milvus(server, tmp_path, monkeypatch):
     return replace(SETTINGS, store="milvus", uri=server)
 
 
-def opened(folder, kind=None):
+def opened(folder):
     settings = read_settings(folder)
-    return STORES.load(kind or settings.store)(StorePlace(Path(folder), settings.uri, settings.collection))
+    place = StorePlace(Path(folder), settings.uri, settings.collection)
+    return STORES.load(settings.store)(place) or CatalogueStore(place.folder)
 
 
 def check_store(folder):
     """The store has the vectors of all leaves of the catalogue, and nothing else."""
-    corpus, store, catalogue = load_index(folder), opened(folder), opened(folder, "sqlite")
+    corpus, store, catalogue = load_index(folder), opened(folder), CatalogueStore(Path(folder))
     query = RandomEncoder()(["a question"])[0]
     (keys, scores), (wanted, exact) = (one.search(query, 10_000) for one in (store, catalogue))
     assert keys.tolist() == wanted.tolist() and len(keys) == len(corpus.leaves)
@@ -97,6 +99,7 @@ def found_by(noted, store):
     with reading_from(Path("i")) as connection:
         numbers = {key.decode(): number for key, number in connection.execute("SELECT id, number FROM ledger")}
     stored = StoredVectors(store, StorePlace(Path("i")), numbers)
+    stored.store = CatalogueStore(Path("i"))
     return replace(noted, corpus=replace(noted.corpus, stored=stored))
 
 

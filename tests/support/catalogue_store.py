@@ -1,4 +1,4 @@
-"""The catalogue as a store of vectors: they are columns of the documents' rows."""
+"""Search of the vectors in the rows of documents, with which other stores are compared."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -10,26 +10,15 @@ from qrag_jax.index.stores.sqlite.database import reading_from
 from qrag_jax.index.stores.sqlite.document_rows import read_row
 from qrag_jax.index.stores.sqlite.entries import parents_in, unpack_nodes, unpack_vectors
 from qrag_jax.search.dense import Ranking, search_vectors
-from qrag_jax.search.store import StorePlace, documents_of, keys_of
+from qrag_jax.search.store import documents_of, keys_of
 from qrag_jax.unit_rows import unit_rows
 
 
-def open_catalogue(place: StorePlace) -> "CatalogueStore":
-    """The store of an index that has no other one (`names.STORES`)."""
-    return CatalogueStore(place.folder)
-
-
 class CatalogueStore:
-    """The vectors in the rows of documents; a `Store`. A document's own transaction puts and removes them."""
+    """The vectors in the rows of documents; has what searches need of a `Store`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-
-    def put(self, number: int, nodes: Int[np.ndarray, " n"], vectors: Float[np.ndarray, "n dim"], stamp: int) -> None:
-        """As `Store.put`; nothing is left to do."""
-
-    def remove(self, numbers: Collection[int]) -> None:
-        """As `Store.remove`; nothing is left to do."""
 
     def search(
         self,
