@@ -1,12 +1,13 @@
 """Q-RAG at ten million tokens: bAbI facts hidden among 400,000 sentences of novels, in blocks of mapped rows.
 
-    python -m benchmarks.qrag.ten_million eval DATA --runs qa2=runs/qa2 qa3=runs/qa3   # about 4 minutes a run
-    python -m benchmarks.qrag.ten_million rows --runs qa2=runs/qa2                      # under a minute
-    python -m benchmarks.qrag.ten_million table                                         # results/ten_million.md
+    python -m benchmarks.qrag.ten_million eval DATA --runs qa2=runs/qa2/seed_0 qa2=runs/qa2/seed_1 qa3=runs/qa3
+    python -m benchmarks.qrag.ten_million rows --runs qa2=runs/qa2/seed_0    # under a minute
+    python -m benchmarks.qrag.ten_million table                              # results/ten_million.md
 
 eval    `qrag eval RUN --babi ... --haystack DEV_NOVELS --num_chunks 40000` and `400000`, each in a process of its own:
         F1 of STOP and of an oracle stop, seconds to embed, ms a pick, peak memory, and how often the novels repeat.
-        Both lengths use all sentences of the novels and ask the same questions, so differences are paired
+        Both lengths use all sentences of the novels and ask the same questions, so differences are paired. It takes
+        about 4 minutes a run; a run replaces the lines of an earlier one with the same task, training data and seed
 rows    400,000 rows that all differ (random vectors; what is retrieved does not matter), for the novels have fewer
         sentences: time and memory beside the mapped rows, the memory of the process without files sampled meanwhile
 
@@ -17,10 +18,11 @@ results/ten_million.json; `table` makes the page.
 
 import json
 import re
+import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ FLOPS_PER_PAIR = 43
 
 def evaluate(data: Path, name: str, run: Path, num_questions: int) -> dict[str, Any]:
     """Rows and per-question F1 of STOP at both lengths."""
-    found: dict[str, Any] = {"name": name, "about": about(), "rows": {}}
+    found: dict[str, Any] = {"name": name, "about": about(), "trained": trained_on(run), "rows": {}}
     f1: dict[int, dict[str, float]] = {}
     for num_chunks in (ORDINARY, LONG):
         with tempfile.TemporaryDirectory() as folder:
@@ -56,6 +58,21 @@ def evaluate(data: Path, name: str, run: Path, num_questions: int) -> dict[str, 
             records = [json.loads(line) for line in each.read_text().splitlines()]
         f1[num_chunks] = {one["query_id"]: one["fact_f1"] for one in records if one["protocol"] == "stop"}
     return found | {"difference": difference(f1[LONG], f1[ORDINARY]), "tokens": tokens(data, run)}
+
+
+def trained_on(run: Path) -> dict[str, Any]:
+    """The training of a run, as far as runs of this page differ in it, and its seed."""
+    from qrag_jax.checkpoint import load_checkpoint
+
+    config = load_checkpoint(run, groups=()).config
+    data = config["data"]
+    return {
+        "chunks": round(data["num_chunks"] * data["stretch"]),
+        "sentences": data["max_haystack_sentences"],
+        "simulated": data["num_simulated"],
+        "updates": f"{config['num_updates']:,}" + (" more" if config["init"] else ""),
+        "seed": config["seed"],
+    }
 
 
 def difference(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:
@@ -142,9 +159,8 @@ def format_page(result: dict[str, Any]) -> str:
     lines = ["# Q-RAG at ten million tokens", "", "`python -m benchmarks.qrag.ten_million`; see its docstring.", ""]
     lines += ["## Counted before measured", "", *count_lines(), ""]
     lines += [result["note"], ""] if "note" in result else []
-    runs = result.get("runs", {})
-    if runs:
-        lines += about_lines(next(iter(runs.values()))["about"])
+    if runs := [result["runs"][key] for key in sorted(result.get("runs", {}))]:
+        lines += about_lines(runs[-1]["about"])
         lines += ["## bAbI in novels", "", *eval_table(runs), "", *notes(runs), ""]
     if rows := result.get("rows"):
         lines += ["## Rows that all differ", "", *rows_table(rows), ""]
@@ -169,37 +185,59 @@ def count_lines() -> list[str]:
     ]
 
 
-def eval_table(runs: dict[str, Any]) -> list[str]:
-    heads = ["task", "chunks", "F1 of STOP", "EM of STOP", "F1, oracle stop", "taken"]
+TRAINED = ["task", "trained for chunks", "novel sentences", "simulated questions", "updates", "seed"]
+
+
+def training_cells(run: dict[str, Any]) -> list[str]:
+    """Cells of `TRAINED`."""
+    trained = run["trained"]
+    counts = [f"{trained[key]:,}" for key in ("chunks", "sentences", "simulated")]
+    return [run["name"], *counts, trained["updates"], str(trained["seed"])]
+
+
+def eval_table(runs: Iterable[dict[str, Any]]) -> list[str]:
+    heads = [*TRAINED, "chunks", "F1 of STOP", "EM of STOP", "F1, oracle stop", "taken"]
     heads += ["embed, s", "ms a pick", "peak memory, GiB"]
     rows = []
-    for name, run in runs.items():
+    for run in runs:
         for num_chunks, both in run["rows"].items():
             stop, oracle = (next(row for row in both if row["protocol"] == p) for p in ("stop", "oracle"))
             cost = stop["seconds"] * 1e3 / stop["n"] / run.get("steps", 6)
             peak = f"{stop['peak_gib']:.2f}" if "peak_gib" in stop else "-"
             embed = f"{stop['embed_seconds']:.0f}" if "embed_seconds" in stop else "-"
             rows.append(
-                [name, f"{int(num_chunks):,}", interval(stop, names=("fact_f1", "f1_low", "f1_high")),
+                [*training_cells(run), f"{int(num_chunks):,}", interval(stop, names=("fact_f1", "f1_low", "f1_high")),
                  f"{stop['fact_em']:.3f}", f"{oracle['fact_f1']:.3f}", f"{stop['num_taken']:.2f}", embed,
                  f"{cost:.1f}", peak]
             )  # fmt: skip
     return grid(heads, rows)
 
 
-def notes(runs: dict[str, Any]) -> list[str]:
+def notes(runs: Sequence[dict[str, Any]]) -> list[str]:
     """Differences between the lengths, and how often the novels repeat."""
     lines = ["F1 of STOP at 10M less that at 1M, paired over the same questions, each hidden anew:", ""]
-    table = [[name, *tested(**run["difference"])] for name, run in runs.items()]
-    lines += [*grid(["task", "difference", "95% interval", "p", "questions"], table), ""]
-    for name, run in runs.items():
-        row = run["rows"][str(LONG)][0]
-        lines.append(
-            f"- {name}: a context of {LONG:,} chunks has {row['noise_texts']:,.0f} different sentences of the novels, "
-            f"each {row['noise_repeats']:.1f} times on average and up to {row['most_repeats']:,} times. A sentence has "
-            f"{run['tokens']:.1f} tokens on average, so that a context has {LONG * run['tokens'] / 1e6:.1f}M."
-        )
+    rows = [[*training_cells(run), *tested(**run["difference"])] for run in runs]
+    lines += [*grid([*TRAINED, "difference", "95% interval", "p", "questions"], rows), ""]
+    for same in grouped(runs):
+        if len(same) > 1:
+            mean = statistics.mean(run["difference"]["mean"] for run in same)
+            task, chunks = training_cells(same[0])[:2]
+            lines.append(f"- Mean of {len(same)} seeds of {task} trained for {chunks} chunks: {mean:+.3f}.")
+    row, tokens = runs[0]["rows"][str(LONG)][0], runs[0]["tokens"]
+    lines.append(
+        f"- A context of {LONG:,} chunks has {row['noise_texts']:,.0f} different sentences of the novels, each "
+        f"{row['noise_repeats']:.1f} times on average and up to {row['most_repeats']:,} times. A sentence has "
+        f"{tokens:.1f} tokens on average, so that a context has {LONG * tokens / 1e6:.1f}M."
+    )
     return lines
+
+
+def grouped(runs: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Runs that differ in their seed only."""
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault(tuple(training_cells(run)[:-1]), []).append(run)
+    return list(groups.values())
 
 
 def rows_table(rows: dict[str, Any]) -> list[str]:
@@ -228,7 +266,7 @@ def main(given: Sequence[str] | None = None) -> None:
             parser.error("say where the data are: DATA")
         for name, run in args.runs:
             found = evaluate(args.data, name, run, SMOKE if args.smoke else args.questions)
-            result.setdefault("runs", {})[name] = found
+            result.setdefault("runs", {})[" ".join(training_cells(found))] = found
             result.pop("note", None)  # of numbers that were not measured by this command
     if args.stage == "rows":
         result["rows"] = measure_rows(args.runs[0][1], 20_000 if args.smoke else LONG)
