@@ -160,7 +160,8 @@ def format_page(result: dict[str, Any]) -> str:
     lines += ["## Counted before measured", "", *count_lines(), ""]
     lines += [result["note"], ""] if "note" in result else []
     if runs := [result["runs"][key] for key in sorted(result.get("runs", {}))]:
-        lines += about_lines(runs[-1]["about"])
+        for each in {run["about"]["commit"]: run["about"] for run in runs}.values():
+            lines += about_lines(each)
         lines += ["## bAbI in novels", "", *eval_table(runs), "", *notes(runs), "", *LOSSES, ""]
     if rows := result.get("rows"):
         lines += ["## Rows that all differ", "", *rows_table(rows), ""]
