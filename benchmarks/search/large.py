@@ -38,6 +38,7 @@ from qrag_jax.unit_rows import unit_rows
 
 _TOP_K = 10
 _NUM_WORDS = 9
+_TOGETHER = 32
 _RIVALS = ("faiss flat", "faiss HNSW", "usearch", "lancedb", "txtai", "milvus", "bm25s")
 
 
@@ -66,22 +67,37 @@ def recall(found: list[Any], exact: list[Any]) -> float:
 
 
 def ours(index: str, questions: list[str], asked: np.ndarray) -> Iterator[tuple[str, dict[str, float], list[Any]]]:
-    """Rows of one index in this process: dense with given vectors, words, then whole questions."""
+    """Rows of one index in this process: given vectors, words, then whole questions, alone and 32 together."""
     with open_index(index) as opened:
         start = time.perf_counter()
         opened.search(questions[0], _TOP_K)
         print(f"first search: {time.perf_counter() - start:.2f} s", file=sys.stderr)
-        vectors, words = opened.corpus.unit_vectors, opened.corpus.words
+        corpus = opened.corpus
+        vectors, words = corpus.unit_vectors, corpus.words
         found, spent = times_of(
             lambda one: search_vectors(asked[one : one + 1], vectors, _TOP_K)[0][0].tolist(), len(questions)
         )
         yield "vectors, exact", spent, found
         _, spent = times_of(lambda one: words.shares(questions[one]), len(questions))
         yield "words", spent, []
-        for retriever in ("dense", "hybrid", "bm25"):
+        ways = ["graph", "exact"] if corpus.finds_near else ["exact"]
+        if corpus.finds_near:
+            found, spent = times_of(lambda one: corpus.find_near(asked[one], _TOP_K)[0].tolist(), len(questions))
+            yield "vectors, graph", spent, found
+        for way in ways:
+            if way == "exact":
+                vars(corpus)["_graphs"] = {}  # for the rest of this process
+            for retriever in ("dense", "hybrid", "bm25"):
+                options = SearchOptions(_TOP_K, retriever=retriever)
+                _, spent = times_of(lambda one, options=options: opened.find(questions[one], options), len(questions))
+                yield f"{retriever}, whole question to hits, {way}", spent, []
+        last = len(questions) - _TOGETHER
+        blocks = [questions[start : start + _TOGETHER] for start in range(0, last + 1, _TOGETHER)]
+        for retriever in ("dense", "hybrid"):
             options = SearchOptions(_TOP_K, retriever=retriever)
-            _, spent = times_of(lambda one, options=options: opened.find(questions[one], options), len(questions))
-            yield f"{retriever}, whole question to hits", spent, []
+            _, spent = times_of(lambda one, options=options: list(opened.find_all(blocks[one], options)), len(blocks))
+            each = {name: value / _TOGETHER for name, value in spent.items()}
+            yield f"{retriever}, {_TOGETHER} questions together, a question", each, []
         print(f"memory: {memory()}", file=sys.stderr)
 
 
@@ -265,7 +281,7 @@ def main() -> None:
     exact: list[Any] = []
     for name, spent, found in ours(args.index, questions, asked):
         exact = exact or found
-        show(name, spent)
+        show(name, spent, f"recall@10 {recall(found, exact):.3f}" if found else "")
     for kind in ("float16", "int8"):
         coded = with_codes(corpus, kind)
         found, spent = times_of(

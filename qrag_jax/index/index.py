@@ -45,7 +45,7 @@ from qrag_jax.search.context.pack import Budget, Context
 from qrag_jax.search.copies import rank_distinct
 from qrag_jax.search.corpus import Corpus, are_unknown
 from qrag_jax.search.hits import make_hits
-from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
+from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked, needs_list
 from qrag_jax.search.late import LATE_PASSAGES, WEIGHT_AFTER_LATE, LateScorer
 from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.search.levels.planners import Planned, Planner, rank_levels
@@ -503,7 +503,9 @@ class Index:
             if len(questions) > 1 and method.embed is not None and options.levels is None and not options.is_run:
                 before, view = method.spent()[0], self._view(options, method)
                 with timed("search", self._seconds):
+                    weight = WORDS_WEIGHT if options.retriever == "hybrid" else 0.0
                     compares = options.top_k is not None and self._mode(options) in ("none", "best_of")
+                    compares = compares and not needs_list(view.corpus, weight)
                     stack.enter_context(view.asked(questions, method.embed, with_products=compares))
                 self._num_embedded += method.spent()[0] - before
             return stack.pop_all()

@@ -83,11 +83,11 @@ class View:
         Args:
             questions: embedded together.
             embed: the encoder of the corpus.
-            with_products: vectors on disk are read once for all questions, if none of them needs a store or a graph.
+            with_products: vectors on disk are read once for all questions.
         """
         with ExitStack() as stack:
             asked = stack.enter_context(asked_together(self.corpus, embed, questions))
-            if with_products and not self.corpus.finds_near:
+            if with_products:
                 for rows in (self.corpus.unit_vectors, self.noted and self.noted.vectors):
                     if isinstance(rows, Rows):
                         stack.enter_context(rows.asked(asked))

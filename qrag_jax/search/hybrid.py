@@ -154,7 +154,7 @@ def rank_hybrid(
         def exact(leaves: Int[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
             return cosine_scores(asked[None], vectors[leaves])[0]
 
-        if corpus.finds_near:
+        if needs_list(corpus, weight):
             best, found = first_near(corpus, asked, shares, unknown, exact, top_k, weight)
         else:
             rough = rough_cosines(asked[None], vectors)[0]
@@ -203,6 +203,15 @@ def first_fused(
     near = may_be_best((1 - weight) * rough + weight * shares, top_k, error)
     scores = exact(near) if lowest is None else np.where(unknown[near], lowest, exact(near))
     return _first_of(near, scores, shares, top_k, weight, then)
+
+
+def needs_list(corpus: Corpus, weight: float) -> bool:
+    """True if leaves are compared that a store or a graph finds nearest (`first_near`), and not all.
+
+    Words may lift a leaf that is far away, so a list that includes it for sure is often long. With words, a product
+    with all vectors on this machine then takes less time than a graph.
+    """
+    return corpus.stored is not None or (not weight and corpus.finds_near)
 
 
 def first_near(

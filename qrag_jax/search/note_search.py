@@ -40,6 +40,7 @@ from qrag_jax.search.hybrid import (
     first_near,
     fused_with_words,
     known_scores,
+    needs_list,
     rank_words,
     words_weight,
 )
@@ -352,7 +353,7 @@ def _first_best_of(
     shares = noted.words.shares(readable(question)) if weight else np.zeros(len(vectors))
     unknown = corpus.unknown_leaves(embed) if weight else np.zeros(len(vectors), bool)
     then = lambda leaves: _cosines(vectors[leaves], asked)  # noqa: E731
-    if not corpus.finds_near:
+    if not needs_list(corpus, weight):
         rough, rough_notes = (rough_cosines(asked[None], some)[0] for some in (vectors, noted.vectors))
         rough = best_of_scores(rough, rough_notes, answering, asking)
         error = max(rough_error_of(vectors), rough_error_of(noted.vectors))

@@ -21,7 +21,7 @@ from qrag_jax.types import Span
 _LONG = 50_000  # characters of a text; fewer of the longer ones are kept in memory
 _MOST = 1_000  # characters of a context; all chunks of a table repeat it
 _MOST_CAPTION = 200  # characters of a paragraph that counts as a caption of the table below it
-_DELIMITER = re.compile(r"(?:\A|[\r\n])[ \t>]*[|:-][|: \t-]*(?=[\r\n]|\Z)")
+_HEAD = re.compile(r"\|[^\r\n]*(?:\r\n?|\n)[ \t>]*[|:-][|: \t-]*(?=[\r\n]|\Z)")  # as in each table, and fast
 _UNDERLINE = re.compile(r"[ \t]*\|?(?:[ \t]*:?-+:?[ \t]*(?:\||$))+[ \t]*")
 _BORDER, _OUTER = re.compile(r"(?<!\\)\|"), re.compile(r"^\||(?<!\\)\|$")
 _MARKS = " \t>"  # before a row: indentation, and marks of quotations
@@ -56,7 +56,7 @@ def find_tables(text: str) -> tuple[Table, ...]:
 
 
 def _read_tables(text: str) -> tuple[Table, ...]:
-    if "|" not in text or not _DELIMITER.search(text):
+    if not _HEAD.search(text):
         return ()
     starts = line_starts(text)
     front = end_of_front_matter(text, starts)
