@@ -102,15 +102,14 @@ class Bm25Index:
         scores = np.zeros(len(lengths))
         if not lengths.any():
             return scores
-        damping = _damping(lengths)
+        damping = self._all_damping if among is None else _damping(lengths)
         for word, weight in self._asked(question).items():
-            if word not in self._words:
-                continue
-            counts = self._counts_of(word, among)
-            num_with = int(np.count_nonzero(counts))
-            rarity = _rarity(len(lengths), num_with)
-            present = counts > 0
-            scores[present] += weight * rarity * counts[present] / (counts[present] + damping[present])
+            texts, counts = self._words.find(word)
+            if among is not None:
+                counts = self._counts_of(texts, counts, among)
+                texts = np.flatnonzero(counts)
+                counts = counts[texts]
+            scores[texts] += weight * _rarity(len(lengths), len(texts)) * counts / (counts + damping[texts])
         return scores
 
     def shares(self, question: str) -> Float[np.ndarray, " N"]:
@@ -173,12 +172,13 @@ class Bm25Index:
         """The number of texts of the pool with the word."""
         return len(self._words.find(word)[0])
 
-    def _counts_of(self, word: str, among: Int[np.ndarray, " M"] | None) -> Int[np.ndarray, " _"]:
-        """The number of occurrences of the word in each text of the context."""
-        texts, found = self._words.find(word)
+    def _counts_of(
+        self, texts: Int[np.ndarray, " _"], found: Integer[np.ndarray, " _"], among: Int[np.ndarray, " M"]
+    ) -> Int[np.ndarray, " M"]:
+        """The number of occurrences of a word in each text of a context, from its postings."""
         counts = np.zeros(self.num_texts, np.int64)
         counts[texts] = found
-        return counts if among is None else counts[among]
+        return counts[among]
 
     @cached_property
     def _all_damping(self) -> Float[np.ndarray, " N"]:
