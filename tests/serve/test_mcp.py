@@ -289,8 +289,10 @@ def index(tmp_path_factory):
 
 # The command, with a library that says when it is read, and what is loaded then; and that prints in between.
 CHILD = """
-import os, sys
+import os, signal, sys
 from qrag_jax.service import library
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if a shell started the tests with &
 
 def told(self, warm_up=library.Library.warm_up):
     print("jax" in sys.modules, file=open(os.environ["TOLD"], "w"), flush=True)
