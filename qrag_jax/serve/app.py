@@ -54,7 +54,7 @@ _RETRY_SECONDS = 1
 _MAX_CONNECTIONS = 1_000
 _IDLE_SECONDS = 3.0
 _LAST_SECONDS = 3  # for running requests, after a signal
-_MISSING = ("id", "index", "only")  # fields that may name something that does not exist
+_MISSING = ("id", "index", "only", "quotas")  # fields that may name something that does not exist
 _BEAT_SECONDS = 10.0  # between two signs of life while a model writes
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": text}

@@ -272,12 +272,9 @@ class Library:
     def _wanted(self, query: Query) -> Mapping[str, _Shelf]:
         """The indexes to search for a question: those that are named, without those whose quota is 0."""
         chosen = self._chosen(query.index)
-        if query.quotas and query.index is not None:
-            reason = "one index is named, and quotas are for several; name none, or give top_k"
-            raise UsageError(reason, field="quotas")
         for name, quota in query.quotas.items():
-            if name not in chosen:
-                raise UsageError(f"no such index; there are {', '.join(chosen)}", field="quotas", value=name)
+            if name not in self._shelves:
+                raise UsageError(f"no such index; there are {', '.join(self._shelves)}", field="quotas", value=name)
             if quota < 0:
                 raise UsageError("give 0 or more", field="quotas", value=f"{name}: {quota}")
         return {name: shelf for name, shelf in chosen.items() if query.quotas.get(name) != 0}

@@ -78,18 +78,18 @@ def test_quotas_limit_what_an_index_gives(notes, tmp_path):
         assert named(quotas={"b": 1}) == ["notes", "b", "c", *["c"] * 4]
         assert named(quotas={"b": 1}, top_k=4) == ["notes", "b", "c", "c"]
         assert named(quotas={"notes": 0, "b": 0, "c": 0}) == []
+        assert named(quotas={"b": 1, "c": 0}, index="b") == ["b"]
         assert {name: len(one.hits) for name, one in library.find(Query("key", 3, quotas={"c": 2})).items()} == {
             "notes": 1,
             "b": 3,
             "c": 2,
         }
-        for quotas, index, told in (
-            ({"b": 1, "d": 1}, None, "quotas 'd': no such index; there are notes, b, c"),
-            ({"b": -1}, None, "quotas 'b: -1': give 0 or more"),
-            ({"b": 1}, "b", "quotas: one index is named"),
+        for quotas, told in (
+            ({"b": 1, "d": 1}, "quotas 'd': no such index; there are notes, b, c"),
+            ({"b": -1}, "quotas 'b: -1': give 0 or more"),
         ):
             with pytest.raises(UsageError, match=told) as error:
-                library.search(Query("key", index=index, quotas=quotas))
+                library.search(Query("key", quotas=quotas))
             assert error.value.field == "quotas"
 
 
