@@ -41,6 +41,7 @@ _PAGE, _MAX_PAGE = 20_000, 100_000  # characters that `fetch` gives at once
 _MAX_ID = 4_096
 _PASSAGE = re.compile(r"#(\d{1,12})-(\d{1,12})\Z", re.ASCII)
 _BEFORE = 4  # share of a page before the passage that an id names: one in four
+_WAKE_SECONDS = 0.5
 _SECURITY = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard around it checks all routes
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _INSTRUCTIONS = """\
@@ -179,7 +180,8 @@ def serve_stdio(library: Library) -> None:
 
     # In a thread of its own, because nothing can interrupt the one that waits for input.
     threading.Thread(target=serve, daemon=True, name="serves an agent").start()
-    ended.wait()
+    while not ended.wait(_WAKE_SECONDS):  # Python handles a signal that another thread received when this one wakes
+        pass
 
 
 class _Loading:
