@@ -26,7 +26,7 @@ ORACLE = tests/oracle $(shell grep -rl 'mark\.oracle' tests --include='test_*.py
 
 help:
 	@echo "make demo      train a retriever on facts hidden in speeches, then ask it (ARGS='--babi FILE' adds flags)"
-	@echo "make test      run the quick tests, about six minutes on two cores (ARGS='tests/cli -x' narrows them)"
+	@echo "make test      run the quick tests, about ten minutes on two cores (ARGS='tests/cli -x' narrows them)"
 	@echo "make test-slow run the tests that it leaves out, about fifteen minutes"
 	@echo "make test-all  run every test, property tests with all of their examples, tests of trust with a tenth of theirs"
 	@echo "make trust     attack at full size and write what came into docs/reliability.md, about an hour (GGUF=FILE)"

@@ -183,9 +183,17 @@ def pages_with_own_lines() -> list[Path]:
     return chosen
 
 
-@pytest.mark.slow
+# Their lines train and score at length what tests of tests/cli do in small: a minute each.
+LONG_PAGES = ("scale", "eval", "train", "compare_chunkers", "benchmarks_of_others")
+
+
+def of_tier(page: Path) -> object:
+    """A page with the mark of the tier that runs its commands."""
+    return pytest.param(page, marks=pytest.mark.full if page.stem in LONG_PAGES else pytest.mark.slow, id=page.stem)
+
+
 @pytest.mark.filterwarnings("ignore:.*without a section are left out")  # true of the examples, and said
-@pytest.mark.parametrize("page", pages_with_own_lines(), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", map(of_tier, pages_with_own_lines()))
 def test_every_command_of_the_documents_runs(page, desk, trained, capsys):
     lines = commands(page)
     own = {shlex.split(line)[3] for line in lines if line.startswith("qrag train --out ")}
