@@ -19,7 +19,7 @@ from jaxtyping import Int, Shaped, UInt64
 from qrag_jax.files.sqlite import Damaged
 from qrag_jax.files.whole_file import whole_file
 
-_MAGIC = b"qrag arrays 2\n"
+_MAGIC = b"qrag arrays 1\n"
 _BLOCK = 1 << 20
 _ALIGN = 4096
 _HASH, _LENGTH = 32, 8
@@ -53,6 +53,8 @@ class ArrayFile:
         said = json.loads(header)
         self.about: dict[str, Any] = said["about"]
         self._arrays: dict[str, dict[str, Any]] = said["arrays"]
+        for one in self._arrays.values():
+            one.setdefault("digests", [])  # a file of an earlier version has none; its arrays are not used
         self._checked = {name: np.zeros(len(one["digests"]), bool) for name, one in self._arrays.items()}
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
