@@ -185,7 +185,7 @@ positions are alike at both lengths: only the number of sentences differs.
 The ranking loses, not STOP: short sentences of novels ("Catherine herself opened it.") outrank the second fact, mostly
 at the second pick. qa3 does not lose so (6 and 6 picks of novels); it trains on 4,000 simulated questions besides.
 
-## What was tried for qa2
+## Attempts for qa2
 
 - The first run continued for 200 updates with data.stretch=4000 (of 4 picks, the same 100 questions): .977 at 40,000
   chunks and .945 at 400,000.
