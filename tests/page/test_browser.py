@@ -114,12 +114,12 @@ def test_the_keyboard_leads_from_the_question_to_the_document(visit):
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert page.url.endswith("#q1")
+    page.wait_for_url("**#q1")  # a jump may end after the key press
     page.keyboard.press("Tab")
     assert ", line 2" in page.evaluate(focused)
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Enter")
-    assert "#doc-1-at-" in page.url
+    page.wait_for_url("**#doc-1-at-*")
     place = page.evaluate("document.querySelector(':target').getBoundingClientRect().top")
     assert 0 <= place < 900 and page.evaluate("document.querySelector(':target').localName") == "mark"
 
