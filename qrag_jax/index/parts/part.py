@@ -29,7 +29,7 @@ from qrag_jax.search.rows import CodeKind, Codes, RowPart, code
 _WORDS = tuple(field.name for field in fields(WordArrays))
 _OF_DOCUMENTS = ("numbers", "keys", "sizes", "num_texts")
 _DIGESTS = {"vectors": "digests", "codes": "code_digests"}
-_VERSION = [2, TOKENS_VERSION]  # of the arrays and of the words in them; files of another version are made again
+_VERSION = [3, TOKENS_VERSION]  # of the arrays and of the words in them; files of another version are made again
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +232,7 @@ def write_part(
     about |= {"codes": code_kind, "code_error": 0.0}
     if code_kind is not None:
         coded = [code(some, code_kind) for some in vectors]
-        about["code_error"] = max(one.error for one in coded)
+        about["code_error"] = max(one.lost for one in coded)
         arrays |= {"scales": [one.scales for one in coded], "codes": [one.codes for one in coded]}
         arrays["code_digests"] = [_digest(one.codes) for one in coded]
     write_arrays(path, about, arrays, unchecked=("vectors", "codes"))
