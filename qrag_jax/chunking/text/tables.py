@@ -123,7 +123,7 @@ def searched_text(context: str, text: str) -> str:
 def cut_at_rows(text: str, span: Span) -> Iterator[tuple[Span, int | None]]:
     """The parts of a span in order: rows of tables with their numbers, 0 for the head, and text with None."""
     done, stop = span
-    for table in find_tables(text):
+    for table in find_tables(text) if _may_have_rows(text, span) else ():
         if table.rows[-1][1] <= done or stop <= table.rows[0][0]:
             continue
         for number, (start, end) in enumerate(table.rows):
@@ -134,6 +134,17 @@ def cut_at_rows(text: str, span: Span) -> Iterator[tuple[Span, int | None]]:
             done = max(done, min(end, stop))
     if rest := strip_span(text, done, stop):
         yield rest, None
+
+
+def _may_have_rows(text: str, span: Span) -> bool:
+    """False only if no table has rows in a span, told without reading the rest of a long text.
+
+    A table is one paragraph. So its head begins in the span, or before it and after the last empty line.
+    """
+    start, stop = span
+    end = text.find("\n", stop)
+    end = text.find("\n", end + 1) if end >= 0 else end  # the line below a head may be behind the span
+    return _HEAD.search(text, text.rfind("\n\n", 0, start) + 1, len(text) if end < 0 else end) is not None
 
 
 def make_row_splitter(split: SplitSentences) -> SplitSentences:
