@@ -404,6 +404,17 @@ class StoredCorpus(Corpus):
     def _text(self, node: int) -> str:
         return chunk_text(self._read(self._number_of(node)).document.text, self.nodes[node].spans)
 
+    def copy_key(self, node: int) -> str | int:
+        """As `Corpus.copy_key`; read from the search files for leaves, so that no document is read."""
+        leaf = int(np.searchsorted(self.leaves, node))
+        if leaf < len(self.leaves) and self.leaves[leaf] == node:
+            return int(self._copy_keys[leaf])
+        return super().copy_key(node)
+
+    @cached_property
+    def _copy_keys(self) -> Int[np.ndarray, " leaves"]:
+        return self.parts.of_rows("copy_keys")
+
     @cached_property
     def _have_context(self) -> Bool[np.ndarray, " nodes"]:
         """Which nodes may have a context: most leaves have none, and to find it means to parse their document."""

@@ -30,14 +30,14 @@ def without_copies(ranked: SomeRanked, corpus: Corpus, top_k: int | None = None)
 
     Looks at no node that is worse than all of these, because copies mostly have equal scores.
     """
-    first: dict[str, int] = {}
+    first: dict[str | int, int] = {}
     copies: dict[int, list[int]] = {}
     kept: list[int] = []
     for place, node in enumerate(ranked.ids.tolist()):
         is_full = len(kept) == top_k
         if is_full and ranked.scores[place] < ranked.scores[kept[-1]]:
             break
-        best = first.setdefault(" ".join(corpus.full_texts[node].split()), node)
+        best = first.setdefault(corpus.copy_key(node), node)
         if best != node:
             copies.setdefault(best, []).append(node)
         elif not is_full:

@@ -123,6 +123,10 @@ class Corpus:
         """The text of every node with its context, as it is embedded and searched."""
         return tuple(map(searched_text, self.contexts, self.texts))
 
+    def copy_key(self, node: int) -> str | int:
+        """A value that is equal for nodes whose texts with contexts differ at most in white space."""
+        return without_space(self.full_texts[node])
+
     @cached_property
     def num_tokens(self) -> np.ndarray:
         """int32 [nodes], the tokens of every node, as counted when it was made."""
@@ -247,6 +251,11 @@ class Corpus:
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {document.id: number for number, document in enumerate(self.documents)}
+
+
+def without_space(text: str) -> str:
+    """The text with one space in place of all white space between two words, and none around them."""
+    return " ".join(text.split())
 
 
 def build_corpus(

@@ -20,9 +20,25 @@ from qrag_jax.index.parts.near import GRAPH, LEAST_RECALL, LEAST_ROWS, RECALL_AT
 from qrag_jax.index.parts.part import Part, StoredPart, write_part
 from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.stores.sqlite.document_rows import list_documents, read_document, vector_bytes
-from qrag_jax.index.stores.sqlite.entries import Row, unpack_document, unpack_nodes, unpack_tree, unpack_vectors
+from qrag_jax.index.stores.sqlite.entries import (
+    PackedNodes,
+    Row,
+    parts_sha256,
+    to_bytes,
+    unpack_document,
+    unpack_tree,
+    unpack_vectors,
+)
 from qrag_jax.index.stores.sqlite.note_rows import index_notes, list_notes, read_notes_of
-from qrag_jax.search.corpus import NUM_LOOKED_AT, UNIT_SLACK, are_unknown, check_place, embed_texts, may_be_unknown
+from qrag_jax.search.corpus import (
+    NUM_LOOKED_AT,
+    UNIT_SLACK,
+    are_unknown,
+    check_place,
+    embed_texts,
+    may_be_unknown,
+    without_space,
+)
 from qrag_jax.search.postings import count_words
 from qrag_jax.search.rows import CodeKind
 from qrag_jax.types import Chunk, Document, Embed, InputError, for_questions
@@ -160,13 +176,17 @@ def document_part(
     texts: list[str] = []
     looked_at: list[str] = []
     have_context: list[bool] = []
+    copy_keys: list[int] = []
     vectors, leaves, num_leaves, num_nodes, num_cut = [], [], [], [], []
     for position in some:
         one, row = read_current(connection, folder, listed, position)
+        nodes = list(one.nodes)
         for leaf in one.leaves.tolist():
-            spans = one.nodes[leaf].spans
+            spans = nodes[leaf].spans
             text, context = chunk_text(one.document.text, spans), context_of(one.document.text, spans)
-            texts.append(readable(searched_text(context, text)))
+            full_text = searched_text(context, text)
+            texts.append(readable(full_text))
+            copy_keys.append(_copy_key(full_text))
             looked_at.append(text[:NUM_LOOKED_AT])
             have_context.append(bool(context))
         rows = unpack_vectors(row, len(one.nodes))[one.leaves]
@@ -191,12 +211,18 @@ def document_part(
             "leaves": np.concatenate(leaves).astype(np.int32),
             "unknown": unknown,
             "have_context": np.array(have_context, np.uint8),
+            "copy_keys": np.array(copy_keys, np.int64),
         },
     )
 
 
 def _key(digest: bytes) -> int:
     return int.from_bytes(digest[:8], "little")
+
+
+def _copy_key(text: str) -> int:
+    """63 bits of a hash of a text and its words: in one of 10 million indexes, two of a million texts have the same."""
+    return _key(parts_sha256(to_bytes(without_space(text)))) >> 1
 
 
 class Moved(InputError):
@@ -214,7 +240,7 @@ class ReadDocument:
     """
 
     document: Document
-    nodes: tuple[Chunk, ...]
+    nodes: Sequence[Chunk]
     tree: ChunkTree | None
     num_cut: int
 
@@ -237,11 +263,12 @@ def read_current(
     known = read_document(connection, folder, name)
     if known is None or known.row is None or known.number != listed.numbers[position]:
         raise Moved(f"{folder}: document {name} has changed since the search began; search again")
-    nodes, is_cut = unpack_nodes(name, known.row)
+    nodes = PackedNodes(name, known.row)
     document, tree = unpack_document(name, known.row), unpack_tree(name, known.row, nodes)
-    for node in nodes:
-        check_place(document, name, node.spans)
-    return ReadDocument(document, tuple(nodes), tree, int(is_cut.sum())), known.row
+    if not nodes.are_in(document):
+        for node in nodes:
+            check_place(document, name, node.spans)
+    return ReadDocument(document, nodes, tree, int(nodes.is_cut.sum())), known.row
 
 
 def note_part(

@@ -11,9 +11,10 @@ Ids of documents and text are UTF-8 that keeps lone surrogates.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, repeat
+from typing import overload
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -123,15 +124,62 @@ def unpack_document(document_id: str, row: Row) -> Document:
     return Document(document_id, to_text(row.text), metadata)
 
 
+class PackedNodes(Sequence[Chunk]):
+    """The chunks of a row. One is decoded when it is asked for; an iteration decodes all together.
+
+    Attributes:
+        is_cut: bool [nodes], which of them are longer than the encoder's window.
+    """
+
+    def __init__(self, document_id: str, row: Row) -> None:
+        self._document_id, self._ids = document_id, json.loads(row.ids)
+        if not isinstance(self._ids, list) or not all(isinstance(name, str) for name in self._ids):
+            raise TypeError("ids of chunks: not a list of strings")
+        values, size = np.frombuffer(row.nodes, _INTEGER), len(self._ids)
+        self._columns = values[: _COLUMNS * size].reshape(_COLUMNS, size)
+        self._borders = values[_COLUMNS * size :].reshape(-1, 2)
+        self._first = np.concatenate([[0], np.cumsum(self._columns[3])])
+        self.is_cut = self._columns[2] == _CUT
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, number: int) -> Chunk: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[Chunk]: ...
+
+    def __getitem__(self, number: int | slice) -> Chunk | list[Chunk]:
+        if isinstance(number, slice):
+            return list(self)[number]
+        number = range(len(self))[number]
+        borders = self._borders[self._first[number] : self._first[number + 1]].ravel().tolist()
+        (spans,) = _spans(borders, self._columns[3, number : number + 1])
+        level, num_tokens = self._columns[:2, number].tolist()
+        return Chunk(self._ids[number], self._document_id, spans, level, num_tokens)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        levels, num_tokens, _, num_spans = self._columns
+        spans = _spans(self._borders.ravel().tolist(), num_spans)
+        return map(Chunk, self._ids, repeat(self._document_id), spans, levels.tolist(), num_tokens.tolist())
+
+    def are_in(self, document: Document) -> bool:
+        """True if every chunk has spans, and they are in the document and in order."""
+        if not (self._columns[3] > 0).all():
+            return False
+        starts, ends = self._borders.T
+        follow = np.full(len(starts), True)
+        follow[1:] = starts[1:] >= ends[:-1]
+        follow[self._first[:-1]] = True  # the first span of a chunk may lie before those of the chunk before it
+        inside = (0 <= starts) & (starts < ends) & (ends <= len(document.text))
+        return bool((follow & inside).all())
+
+
 def unpack_nodes(document_id: str, row: Row) -> tuple[list[Chunk], Bool[np.ndarray, " nodes"]]:
     """Decodes the chunks of a row, and which of them are cut."""
-    ids = json.loads(row.ids)
-    if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
-        raise TypeError("ids of chunks: not a list of strings")
-    values = np.frombuffer(row.nodes, _INTEGER)
-    levels, num_tokens, became, num_spans = values[: _COLUMNS * len(ids)].reshape(_COLUMNS, len(ids))
-    spans = _spans(values[_COLUMNS * len(ids) :].tolist(), num_spans)
-    return list(map(Chunk, ids, repeat(document_id), spans, levels.tolist(), num_tokens.tolist())), became == _CUT
+    nodes = PackedNodes(document_id, row)
+    return list(nodes), nodes.is_cut
 
 
 def has_vectors(row: Row, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
