@@ -131,8 +131,8 @@ class Bm25Index:
             rarity = weight * _rarity(self.num_texts, len(texts)) * (_IDENTIFIER_WEIGHT if is_whole else 1)
             most += rarity
             if len(texts):
-                shares[texts] += rarity * (1.0 if is_whole else counts / (counts + self._all_damping[texts]))
-        return shares / most if most else shares
+                shares[texts] += rarity if is_whole else rarity * self._saturation(texts, counts)
+        return np.divide(shares, most, out=shares) if most else shares
 
     def words_of(self, text: str, most: int | None = None) -> set[str]:
         """The words of a text that occur in at most `most` texts of the pool; None is all."""
@@ -167,6 +167,12 @@ class Bm25Index:
         if self._tokenize is bm25_tokens:
             return asked_words(question, self._words)
         return {word: float(number) for word, number in Counter(self._tokenize(question)).items()}
+
+    def _saturation(self, texts: Int[np.ndarray, " _"], counts: Integer[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
+        """count / (count + damping) of texts of the pool."""
+        below = self._all_damping[texts]
+        below += counts
+        return np.divide(counts, below, out=below)
 
     def _num_with(self, word: str) -> int:
         """The number of texts of the pool with the word."""

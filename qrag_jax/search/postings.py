@@ -7,6 +7,7 @@ Two of a million words share a hash with a probability below 1 in 30 million.
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Int, UInt64
@@ -100,10 +101,17 @@ class WordPart:
         if number == len(self.words) or self.words[number] != hashed:
             return np.zeros(0, np.int32), np.zeros(0, np.uint8)
         first, last = int(self.bounds[number]), int(self.bounds[number + 1])
-        places = self.places[self.read("texts", first, last)]
+        texts, counts = self.read("texts", first, last), self.read("counts", first, last)
+        if self._is_pool:
+            return texts, counts
+        places = self.places[texts]
         there = places >= 0
-        counts = self.read("counts", first, last)
         return (places, counts) if there.all() else (places[there], counts[there])
+
+    @cached_property
+    def _is_pool(self) -> bool:
+        """True if the texts have the same numbers in the pool."""
+        return np.array_equal(self.places, np.arange(len(self.places)))
 
 
 class StoredWords:
