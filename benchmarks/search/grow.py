@@ -36,14 +36,18 @@ from qrag_jax.index.stores.sqlite.note_rows import (
 from qrag_jax.types import Document
 
 _WORD = re.compile(r"[A-Za-z]+")
-_COMMON = 0.002  # of all documents
+_COMMON = 0.02  # of all documents: passages without a rarer word are copies of each other
 _NOISE = 0.5  # length of what is added to a vector of length 1
 
 
 def moved(text: str, step: int, common: set[str]) -> str:
-    """The text with the letters of rare words moved along the alphabet; its length stays."""
+    """The text with the letters of rare words moved along the alphabet; its length stays, and each step below 52 gives
+    other words."""
     lower, upper = string.ascii_lowercase, string.ascii_uppercase
-    table = str.maketrans(lower + upper, lower[step:] + lower[:step] + upper[step:] + upper[:step])
+    turns, first = divmod(step, len(lower))
+    direction = 1 - 2 * (turns % 2)  # after 26 copies the alphabet is read backwards
+    into = [letters[::direction] for letters in (lower, upper)]
+    table = str.maketrans(lower + upper, "".join(one[first:] + one[:first] for one in into))
     return _WORD.sub(lambda one: one[0] if one[0].lower() in common else one[0].translate(table), text)
 
 

@@ -25,6 +25,7 @@ from qrag_jax.types import InputError
 _K1 = 1.5  # saturation of repeated words
 _B = 0.75  # weight of the length normalisation
 _IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
+_CACHED_TEXTS = 8192
 
 
 Postings = tuple[Int[np.ndarray, " _"], Integer[np.ndarray, " _"]]  # texts that contain a word, and how often each does
@@ -109,7 +110,7 @@ class Bm25Index:
                 counts = self._counts_of(texts, counts, among)
                 texts = np.flatnonzero(counts)
                 counts = counts[texts]
-            scores[texts] += weight * _rarity(len(lengths), len(texts)) * counts / (counts + damping[texts])
+            _add(scores, weight * _rarity(len(lengths), len(texts)), texts, counts, damping)
         return scores
 
     def shares(self, question: str) -> Float[np.ndarray, " N"]:
@@ -130,8 +131,10 @@ class Bm25Index:
             texts, counts = self._words.find(word)
             rarity = weight * _rarity(self.num_texts, len(texts)) * (_IDENTIFIER_WEIGHT if is_whole else 1)
             most += rarity
-            if len(texts):
-                shares[texts] += rarity if is_whole else rarity * self._saturation(texts, counts)
+            if is_whole:
+                shares[texts] += rarity
+            else:
+                _add(shares, rarity, texts, counts, self._all_damping)
         return np.divide(shares, most, out=shares) if most else shares
 
     def words_of(self, text: str, most: int | None = None) -> set[str]:
@@ -168,12 +171,6 @@ class Bm25Index:
             return asked_words(question, self._words)
         return {word: float(number) for word, number in Counter(self._tokenize(question)).items()}
 
-    def _saturation(self, texts: Int[np.ndarray, " _"], counts: Integer[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
-        """count / (count + damping) of texts of the pool."""
-        below = self._all_damping[texts]
-        below += counts
-        return np.divide(counts, below, out=below)
-
     def _num_with(self, word: str) -> int:
         """The number of texts of the pool with the word."""
         return len(self._words.find(word)[0])
@@ -189,6 +186,25 @@ class Bm25Index:
     @cached_property
     def _all_damping(self) -> Float[np.ndarray, " N"]:
         return _damping(self._words.lengths)
+
+
+def _add(
+    scores: Float[np.ndarray, " N"],
+    factor: float,
+    texts: Int[np.ndarray, " _"],
+    counts: Integer[np.ndarray, " _"],
+    damping: Float[np.ndarray, " N"],
+) -> None:
+    """Adds `factor * count / (count + damping)` of a word to the scores of its texts.
+
+    It takes as many texts at a time as a cache of the processor holds: half the time, if most texts have the word.
+    """
+    for start in range(0, len(texts), _CACHED_TEXTS):
+        some = texts[start : start + _CACHED_TEXTS].astype(np.intp)  # once, and not for each use
+        number = counts[start : start + _CACHED_TEXTS]
+        below = damping.take(some)
+        below += number
+        scores[some] += np.divide(number * factor, below, out=below)
 
 
 def _damping(lengths: Int[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:

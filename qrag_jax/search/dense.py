@@ -10,7 +10,7 @@ from qrag_jax.search.rows import Rows
 _BLOCK_ELEMENTS = 4_000_000  # most elements of scores in memory at a time: 32 MB
 _CACHED_ELEMENTS = 150_000  # of copied vectors at a time: 1.2 MB, which stay in a cache of the processor
 _DIGITS = 9
-_SMALLEST = 10.0**-_DIGITS  # scores that are rounded to as many digits
+SMALLEST = 10.0**-_DIGITS  # scores that are rounded to as many digits
 Ranking = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]
 
 
@@ -85,7 +85,7 @@ def rough_error(dim: int) -> float:
 
     (Higham 2002, section 3.1); u is doubled for lengths that are rounded to float32 themselves.
     """
-    return 2 * dim * 2.0**-24 + _SMALLEST
+    return 2 * dim * 2.0**-24 + SMALLEST
 
 
 def may_be_best(rough: Float[np.ndarray, " n"], k: int, error: float) -> Int[np.ndarray, " _"]:

@@ -12,6 +12,7 @@ from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, are_unknown, embed_question
 from qrag_jax.search.dense import (
+    SMALLEST,
     cosine_scores,
     may_be_best,
     rough_cosines,
@@ -110,10 +111,12 @@ def rank_words(question: str, corpus: Corpus, words: Bm25Index, top_k: int | Non
         top_k: most nodes; None is all that share a word with the question.
     """
     check_top_k(top_k)
-    scores = rounded(words.scores(readable(question)))
-    matching = np.flatnonzero(scores > 0)
-    best = matching[top_in_order(scores[matching], len(matching) if top_k is None else top_k)]
-    return Ranked(corpus.leaves[best], scores[best])
+    scores = words.scores(readable(question))
+    near = np.flatnonzero(scores > 0) if top_k is None else may_be_best(scores, top_k, SMALLEST)
+    found = rounded(scores[near])
+    best = top_in_order(found, len(found) if top_k is None else top_k)
+    best = best[found[best] > 0]
+    return Ranked(corpus.leaves[near[best]], found[best])
 
 
 def rank_hybrid(
