@@ -42,7 +42,7 @@ class ArrayFile:
         """
         self.path = path
         size = path.stat().st_size
-        self._bytes = np.memmap(path, np.uint8, "r") if size else np.zeros(0, np.uint8)
+        self._bytes = np.asarray(np.memmap(path, np.uint8, "r")) if size else np.zeros(0, np.uint8)
         end = size - _HASH - _LENGTH
         start = end - int.from_bytes(self._bytes[-_LENGTH:].tobytes(), "little")
         if self._bytes[: len(_MAGIC)].tobytes() != _MAGIC or not len(_MAGIC) <= start <= end:

@@ -20,12 +20,13 @@ from jaxtyping import Float, Int, Integer
 
 from qrag_jax.chunking.text.words import asked_words, bm25_tokens, is_identifier
 from qrag_jax.search.dense import top_in_order
+from qrag_jax.search.rows import in_threads
 from qrag_jax.types import InputError
 
 _K1 = 1.5  # saturation of repeated words
 _B = 0.75  # weight of the length normalisation
 _IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
-_CACHED_TEXTS = 8192
+_CACHED_TEXTS = 32_768  # of a word that are looked at together, in one thread
 
 
 Postings = tuple[Int[np.ndarray, " _"], Integer[np.ndarray, " _"]]  # texts that contain a word, and how often each does
@@ -195,16 +196,18 @@ def _add(
     counts: Integer[np.ndarray, " _"],
     damping: Float[np.ndarray, " N"],
 ) -> None:
-    """Adds `factor * count / (count + damping)` of a word to the scores of its texts.
+    """Adds `factor * count / (count + damping)` of a word to the scores of its texts, which it has once each."""
 
-    It takes as many texts at a time as a cache of the processor holds: half the time, if most texts have the word.
-    """
-    for start in range(0, len(texts), _CACHED_TEXTS):
+    def add(start: int) -> None:
         some = texts[start : start + _CACHED_TEXTS].astype(np.intp)  # once, and not for each use
-        number = counts[start : start + _CACHED_TEXTS]
+        added = counts[start : start + _CACHED_TEXTS].astype(np.float64)
         below = damping.take(some)
-        below += number
-        scores[some] += np.divide(number * factor, below, out=below)
+        below += added
+        added *= factor
+        added /= below
+        scores[some] += added
+
+    in_threads(add, range(0, len(texts), _CACHED_TEXTS))
 
 
 def _damping(lengths: Int[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:

@@ -203,7 +203,9 @@ def first_fused(
     if unknown.any():
         lowest = exact(may_be_best(-rough, 1, error)).min()
         rough = np.where(unknown, rough.min(), rough)
-    near = may_be_best((1 - weight) * rough + weight * shares, top_k, error)
+    fused = weight * shares
+    fused += (1 - weight) * rough
+    near = may_be_best(fused, top_k, error)
     scores = exact(near) if lowest is None else np.where(unknown[near], lowest, exact(near))
     return _first_of(near, scores, shares, top_k, weight, then)
 

@@ -16,7 +16,7 @@ from qrag_jax.chunking.text.words import bm25_tokens
 from qrag_jax.search.bm25 import CountedTexts, Postings
 
 _HASH_BYTES = 8
-_FEW = 16  # texts for each posting below which counts of a word are joined by sorting
+_NUM_KEPT = 32  # words whose postings are in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class WordPart:
     places: Int[np.ndarray, " n"]
 
     def find(self, hashed: np.uint64) -> Postings:
-        """The postings of a word, by the numbers of the pool."""
+        """The postings of a word, by the numbers of the pool, which increase."""
         number = int(np.searchsorted(self.words, hashed))
         if number == len(self.words) or self.words[number] != hashed:
             return np.zeros(0, np.int32), np.zeros(0, np.uint8)
@@ -106,12 +106,21 @@ class WordPart:
             return texts, counts
         places = self.places[texts]
         there = places >= 0
-        return (places, counts) if there.all() else (places[there], counts[there])
+        places, counts = places[there], counts[there]
+        if self._is_sorted:
+            return places, counts
+        order = np.argsort(places)
+        return places[order], counts[order]
 
     @cached_property
     def _is_pool(self) -> bool:
         """True if the texts have the same numbers in the pool."""
         return np.array_equal(self.places, np.arange(len(self.places)))
+
+    @cached_property
+    def _is_sorted(self) -> bool:
+        """True if the texts that are in the pool have increasing numbers there."""
+        return bool((np.diff(self.places[self.places >= 0]) > 0).all())
 
 
 class StoredWords:
@@ -133,28 +142,25 @@ class StoredWords:
     def find(self, word: str) -> Postings:
         """As `WordCounts.find`."""
         if word not in self._found:
-            if len(self._found) >= _FEW:
+            if len(self._found) >= _NUM_KEPT:
                 self._found.clear()
             hashed = np.uint64(_hash(word))
-            self._found[word] = _joined([part.find(hashed) for part in self._parts], len(self.lengths))
+            self._found[word] = _joined([part.find(hashed) for part in self._parts])
         return self._found[word]
 
 
-def _joined(found: Sequence[Postings], num_texts: int) -> Postings:
-    """Postings of several parts; counts of the same text are added."""
-    found = [one for one in found if len(one[0])]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        return np.zeros(0, np.int32), np.zeros(0, np.uint8)
-    texts = np.concatenate([texts for texts, _ in found])
-    counts = np.concatenate([counts.astype(np.int32) for _, counts in found])
-    if len(texts) * _FEW < num_texts:
-        distinct, place = np.unique(texts, return_inverse=True)
-        return distinct, np.bincount(place, counts).astype(np.int32)
-    added = np.bincount(texts, counts, num_texts).astype(np.int32)
-    distinct = np.flatnonzero(added)
-    return distinct, added[distinct]
+def _joined(found: Sequence[Postings]) -> Postings:
+    """Postings of several parts, in the order of the texts; counts of the same text are added."""
+    (texts, counts), *others = sorted(found, key=lambda one: -len(one[0]))
+    for more, added in others:
+        if len(more):
+            at = np.searchsorted(texts, more.astype(texts.dtype))
+            known = texts[np.minimum(at, len(texts) - 1)] == more
+            counts = counts.astype(np.int32)
+            counts[at[known]] += added[known]
+            texts = np.insert(texts, at[~known], more[~known])
+            counts = np.insert(counts, at[~known], added[~known])
+    return texts, counts
 
 
 def _hash(word: str) -> int:

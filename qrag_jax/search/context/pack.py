@@ -217,9 +217,11 @@ def cut_passage(passage: Passage, budget: Budget, room: int) -> Passage | None:
 
 def line_of(text: str, start: int) -> int:
     """The 1-based line of a character, as editors count: CR LF, CR and LF end a line."""
-    before = text[:start]
-    inside_end = text[start - 1 : start + 1] == "\r\n" and start > 0
-    return 1 + before.count("\n") + before.count("\r") - before.count("\r\n") - inside_end
+    line = 1 + text.count("\n", 0, start)
+    if returns := text.count("\r", 0, start):
+        inside_end = text[start - 1 : start + 1] == "\r\n"
+        line += returns - text.count("\r\n", 0, start) - inside_end
+    return line
 
 
 @dataclass(frozen=True)
