@@ -20,13 +20,12 @@ from jaxtyping import Float, Int, Integer
 
 from qrag_jax.chunking.text.words import asked_words, bm25_tokens, is_identifier
 from qrag_jax.search.dense import top_in_order
-from qrag_jax.search.rows import in_threads
 from qrag_jax.types import InputError
 
 _K1 = 1.5  # saturation of repeated words
 _B = 0.75  # weight of the length normalisation
 _IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
-_CACHED_TEXTS = 32_768  # of a word that are looked at together, in one thread
+_CACHED_TEXTS = 32_768  # whose scores are added together: they stay in a cache of the processor
 
 
 Postings = tuple[Int[np.ndarray, " _"], Integer[np.ndarray, " _"]]  # texts that contain a word, and how often each does
@@ -197,8 +196,7 @@ def _add(
     damping: Float[np.ndarray, " N"],
 ) -> None:
     """Adds `factor * count / (count + damping)` of a word to the scores of its texts, which it has once each."""
-
-    def add(start: int) -> None:
+    for start in range(0, len(texts), _CACHED_TEXTS):
         some = texts[start : start + _CACHED_TEXTS].astype(np.intp)  # once, and not for each use
         added = counts[start : start + _CACHED_TEXTS].astype(np.float64)
         below = damping.take(some)
@@ -206,8 +204,6 @@ def _add(
         added *= factor
         added /= below
         scores[some] += added
-
-    in_threads(add, range(0, len(texts), _CACHED_TEXTS))
 
 
 def _damping(lengths: Int[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:

@@ -81,17 +81,8 @@ class Codes:
             np.sum(both.reshape(len(parts), len(questions), -1), axis=0, out=found[:, some])
             found[:, some] *= self.scales[some]
 
-        in_threads(multiply, range(0, len(self.codes), _BLOCK_ROWS))
-
-
-def in_threads(work: Callable[[int], None], numbers: Sequence[int]) -> None:
-    """Calls a function of NumPy, which lets other threads run, for each number; a thread for each processor."""
-    if len(numbers) < 2:
-        for number in numbers:
-            work(number)
-        return
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        list(threads.map(work, numbers))
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            list(threads.map(multiply, range(0, len(self.codes), _BLOCK_ROWS)))
 
 
 @cache
