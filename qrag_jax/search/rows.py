@@ -71,15 +71,13 @@ class Codes:
         parts = [code(questions, "float16" if self.codes.dtype == np.float16 else "int8")]
         if self.codes.dtype == np.int8:
             parts.append(code(questions - parts[0].scales[:, None] * parts[0].codes, "int8"))
-        scales = np.concatenate([one.scales for one in parts])[:, None]
+        weights = np.concatenate([np.diag(one.scales) for one in parts])  # adds up the codes of each question
         packed: Any = kernels.dots_pack(np.concatenate([one.codes for one in parts]))
 
         def multiply(start: int) -> None:
             some = slice(start, start + _BLOCK_ROWS)
-            both = np.asarray(kernels.dots_packed(self.codes[some], packed)).T.astype(np.float32)
-            both *= scales
-            np.sum(both.reshape(len(parts), len(questions), -1), axis=0, out=found[:, some])
-            found[:, some] *= self.scales[some]
+            dots = np.asarray(kernels.dots_packed(self.codes[some], packed)).astype(np.float32)
+            np.multiply((dots @ weights).T, self.scales[some], out=found[:, some])
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             list(threads.map(multiply, range(0, len(self.codes), _BLOCK_ROWS)))
