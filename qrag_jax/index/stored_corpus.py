@@ -5,7 +5,6 @@ It shows the state in which it was opened. If it needs a document that has chang
 
 import sqlite3
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.chunking.text.tables import context_of, searched_text
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.index.load import ChooseNames, vectors_beside
+from qrag_jax.index.load import ChooseNames, vectors_beside, warn_of_missing_notes
 from qrag_jax.index.parts.make import (
     DOCUMENTS,
     NOTES,
@@ -94,11 +93,7 @@ def open_notes(corpus: "StoredCorpus") -> "StoredNotes":
     read = partial(note_part, corpus.catalogue, folder, listed, documents=documents)
     arranged = _arranged(corpus.catalogue, folder, NOTES, listed, read)
     if current_mark(corpus.catalogue, folder, corpus.settings.notes.key) is None:
-        warnings.warn(
-            f"{folder}: an update was not finished, so some notes are missing; `qrag index add {folder} PATHS...` "
-            "makes them",
-            stacklevel=2,
-        )
+        warn_of_missing_notes(folder)
     return StoredNotes(corpus, arranged)
 
 
