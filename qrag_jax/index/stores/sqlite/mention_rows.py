@@ -82,23 +82,6 @@ def pair_keys(name: Name) -> list[int]:
 
 
 @dataclass(frozen=True)
-class OwnedName:
-    """A name that a chunk owns.
-
-    Attributes:
-        number: of the row of its document.
-        node: of the chunk in it.
-        name: in its normal form.
-        is_term: as written there.
-    """
-
-    number: int
-    node: int
-    name: Name
-    is_term: bool
-
-
-@dataclass(frozen=True)
 class ChunkCount:
     """Numbers of a chunk: its notes, sentences too long for a note, and notes beyond the most."""
 
@@ -152,13 +135,16 @@ class MentionRows:
         self.connection.execute("DELETE FROM changed")
         return found
 
-    def put_names(self, names: Iterable[OwnedName]) -> None:
-        """Adds names of chunks; one that is there with the same name becomes a term if either is."""
-        terms: dict[tuple[int, int, Name], bool] = {}
-        for one in names:
-            place = one.number, one.node, one.name
-            terms[place] = terms.get(place, False) or one.is_term
-        for (number, node, name), is_term in terms.items():
+    def put_names(self, number: int, names: Iterable[tuple[Name, int, bool]]) -> None:
+        """Adds names of chunks of a document. If a chunk has a name twice, the name is a term if one of the two is.
+
+        Args:
+            names: (name, its chunk, whether it is a term), as from `names_of`.
+        """
+        terms: dict[tuple[Name, int], bool] = {}
+        for name, node, is_term in names:
+            terms[name, node] = terms.get((name, node), False) or is_term
+        for (name, node), is_term in terms.items():
             text = to_bytes(_BETWEEN_WORDS.join(name))
             self._put("names", name_key(name), number, node, int(is_term), begin_key(name), text)
 
