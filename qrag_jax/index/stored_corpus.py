@@ -98,10 +98,10 @@ def open_notes(corpus: "StoredCorpus") -> "StoredNotes":
 
 
 def _arranged(
-    connection: sqlite3.Connection, folder: Path, kind: str, listed: Listed, read: Callable[..., Part]
+    connection: sqlite3.Connection, folder: Path, kind: str, listed: Listed, read: Callable[[Sequence[int]], Part]
 ) -> "_Arranged":
     placed, missing = place(stored_parts(folder, kind), listed)
-    made = missing_parts(connection, listed, missing.tolist(), lambda some: read(some=some))
+    made = missing_parts(connection, listed, missing.tolist(), read)
     more, _ = place(made, listed)
     return _Arranged(listed, (*placed, *more))
 

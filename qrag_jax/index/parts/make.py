@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -378,13 +379,8 @@ def refresh(
     documents = listed_documents(connection, folder)
     (folder / FOLDER).mkdir(exist_ok=True)
     notes = listed_notes(connection, folder, documents)
-
-    def of_documents(some: Sequence[int]) -> Part:
-        return document_part(connection, folder, documents, some, load)
-
-    def of_notes(some: Sequence[int]) -> Part:
-        return note_part(connection, folder, notes, some, documents)
-
+    of_documents = partial(document_part, connection, folder, documents, load=load)
+    of_notes = partial(note_part, connection, folder, notes, documents=documents)
     code_kind = None if settings.vectors == "float32" else settings.vectors
     damaged = _refresh(connection, folder, DOCUMENTS, documents, of_documents, code_kind)
     _make_graphs(connection, folder, documents, load, says)
