@@ -31,6 +31,7 @@ from qrag_jax.files.sqlite import SQLITE_ERRORS, Damaged
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.stores.sqlite.database import FORMAT, advice, format_of, named
 from qrag_jax.index.stores.sqlite.entries import to_bytes, to_text
+from qrag_jax.index.stores.sqlite.text_rows import find_keys
 
 BEGIN_WORDS = 4  # so many that few names share them
 AMBIGUOUS, COMMON = 1, 2  # reasons why a name is silent
@@ -211,16 +212,13 @@ class MentionRows:
         if not len(wanted):
             return []
         columns = [np.searchsorted(wanted, np.array(pair_keys(name), _BEGIN)) for name in names]
-        is_wanted = np.zeros(1 << 16, bool)  # by the lower half, which excludes most of them
-        is_wanted[wanted & 0xFFFF] = True
         found: list[int] = []
         rows = self._checked("read", "TRUE")
         for first in range(0, len(rows), _BATCH):
             numbers, contents = zip(*rows[first : first + _BATCH], strict=True)
             ends = np.cumsum([len(content) // _BEGIN.itemsize for content in contents])
             pairs = np.frombuffer(b"".join(contents), _BEGIN)
-            near = np.flatnonzero(is_wanted[pairs & 0xFFFF])
-            hits = near[np.isin(pairs[near], wanted)]
+            hits = find_keys(wanted, pairs)
             there = np.zeros((len(numbers), len(wanted)), bool)
             there[np.searchsorted(ends, hits, "right"), np.searchsorted(wanted, pairs[hits])] = True
             may = np.any([there[:, own].all(axis=1) for own in columns], axis=0)
