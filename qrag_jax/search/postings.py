@@ -16,7 +16,8 @@ from qrag_jax.chunking.text.words import bm25_tokens
 from qrag_jax.search.bm25 import CountedTexts, Postings
 
 _HASH_BYTES = 8
-_FEW = 16  # texts for each posting below which counts of a word are joined by sorting
+_FEW = 16  # counts are joined by sorting if the postings are fewer than a sixteenth of the texts
+_MOST_KEPT = 16  # words whose postings are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +134,7 @@ class StoredWords:
     def find(self, word: str) -> Postings:
         """As `WordCounts.find`."""
         if word not in self._found:
-            if len(self._found) >= _FEW:
+            if len(self._found) >= _MOST_KEPT:
                 self._found.clear()
             hashed = np.uint64(_hash(word))
             self._found[word] = _joined([part.find(hashed) for part in self._parts], len(self.lengths))

@@ -80,7 +80,7 @@ class TextKeys:
 
 
 def find_keys(wanted: UInt[np.ndarray, " wanted"], keys: UInt[np.ndarray, " keys"]) -> Int[np.ndarray, " _"]:
-    """The increasing positions of a few wanted keys among many; all are unsigned integers."""
+    """The increasing positions of a few wanted keys among many."""
     is_wanted = np.zeros(1 << 16, bool)  # by the lowest bits, which exclude most keys
     is_wanted[wanted & 0xFFFF] = True
     near = np.flatnonzero(is_wanted[keys & 0xFFFF])
