@@ -121,7 +121,8 @@ class NamesUpdate:
         """Brings names and mentions up to date, in one transaction."""
         with transaction(self.connection, self.folder / CATALOGUE):
             new = self.rows.new_documents()
-            if self.rows.setting() != self.setting or not (new or self.rows.is_pending()):  # or the notes are unknown
+            if self.rows.setting() != self.setting or not (new or self.rows.is_pending()):
+                # If nothing is recorded as changed, nobody knows which notes are stale.
                 self.rows.begin_anew(self.setting)
                 new = self.rows.new_documents()
             self._read_names(new)

@@ -53,7 +53,7 @@ from qrag_jax.search.rows import Rows
 from qrag_jax.types import Chunk, Cost, Document, Embed, InputError, Note
 from qrag_jax.unit_rows import unit_rows
 
-_LEAST_KEPT = 0.7  # share of the rows of a file that are searched, for its graph to be used
+_LEAST_KEPT = 0.7  # a graph is used if at least this share of the rows of its file is searched
 _MOST_READ = 256  # documents in memory
 T = TypeVar("T")
 
@@ -211,7 +211,10 @@ class _LazyDict(Mapping[str, T]):
 
 
 class _ByChunk(Mapping[str, int]):
-    """The nodes of a corpus by the ids of their chunks; it knows those of the notes that were read, or reads all."""
+    """The nodes of a corpus by the ids of their chunks.
+
+    It knows the chunks of the notes that were read. For another chunk it reads all documents.
+    """
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus, self._known = corpus, dict[str, int]()
@@ -359,7 +362,7 @@ class StoredCorpus(Corpus):
         if not parts.listed.ids:
             raise InputError("no chunk to search; give at least one")
         found = StoredCorpus(self.folder, self.settings, parts, self.catalogue)
-        found.__dict__["_whole"] = self  # which closes the catalogue when nobody needs it
+        found.__dict__["_whole"] = self  # kept, because the catalogue is closed when the whole corpus is deleted
         return found
 
     @cached_property

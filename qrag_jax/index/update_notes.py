@@ -2,9 +2,8 @@
 
 The notes depend on all documents together: a new document may say what a chunk is about, or make a name too common. So
 a language model writes all notes again, and only text without a vector is embedded; notes by names are updated by what
-changed (`mentioned.py`). Notes are removed together with a changed
-document (`note_rows`), and every row has its own hash. A mark that the notes are complete is written last, so a killed
-writer loses nothing and the next one continues.
+changed (`mentioned.py`). Notes are removed together with a changed document (`note_rows`), and every row has its own
+hash. A mark that the notes are complete is written last, so a killed writer loses nothing and the next one continues.
 """
 
 import sqlite3

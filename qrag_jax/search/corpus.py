@@ -42,7 +42,7 @@ ChunkDocument = Callable[[Document], Sequence[Chunk]]
 ReportProgress = Callable[[int, int], None]  # (done, of)
 
 _UNKNOWN_SHARE = 0.4  # chosen in 26 scripts: benchmarks/search/results/scripts.md
-_LEAST_BYTES = 1.25  # a character, of texts that may be unknown
+_LEAST_BYTES = 1.25  # bytes a character; a text with fewer is mostly ASCII
 NUM_LOOKED_AT = 300  # characters of a leaf
 UNIT_SLACK = 1e-5  # tolerance for a length of 1 in float32
 

@@ -237,7 +237,7 @@ def first_near(
         corpus: with vectors in a store.
         asked: vector of the question, of length 1.
         shares, unknown, exact, top_k, weight, then: as in `first_fused`.
-        linked: positions of leaves -> these and others whose scores may be as high because of them.
+        linked: positions of leaves -> these, and the leaves that they can lift as high as themselves.
     """
     lowest = exact(np.sort(corpus.find_near(-asked, _LEAST_NEAR)[0])).min() if unknown.any() else None
     number = max(_LEAST_NEAR, _MORE_NEAR * top_k) if weight else 2 * top_k

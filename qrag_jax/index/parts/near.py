@@ -1,8 +1,8 @@
 """Approximate search of a large search file: a graph of its vectors, by usearch (extra `near`).
 
 A graph is used only after it has shown that it finds what an exact comparison finds. It stands beside its file of
-documents, in a file of its own that can be removed: searches then compare all vectors. Equal vectors are one vertex:
-each of many copies would be linked to other copies alone, so a search would not get from them to the rest.
+documents, in a file of its own that can be removed: searches then compare all vectors. Equal vectors share one vertex.
+Otherwise copies would link only to each other, and a search would not get from them to the rest.
 """
 
 import os
@@ -25,8 +25,8 @@ _TRIED = (64, 128, 256, 512, 1024, 2048)  # vectors that a search looks at; the 
 _ADDED = 100_000  # vectors copied at a time
 _AT_ONCE = 32  # questions that are compared with all vectors
 _SLACK = 1e-6  # of scores that are equal
-_FOUND_FOR_EACH = 4  # that are compared exactly, for each one wanted: the graph has int8
-_COPIES_FOR_EACH = 4  # of a vertex, for each one wanted; copies of removed documents are among them
+_FOUND_FOR_EACH = 4  # rows compared exactly for each one wanted, because the graph has int8
+_COPIES_FOR_EACH = 4  # rows of one vertex for each one wanted; some may be of removed documents
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@
 
 The catalogue has all that is in such a file, so a file may be missing or out of date: a reader uses the documents whose
 number and key are those of the catalogue, and reads the others from there. Vectors of removed documents are overwritten
-with zeros. Their digest is not looked at again, so a writer may be killed in the middle.
+with zeros. Nobody compares their digest after that, so a writer may be killed while it overwrites them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
