@@ -71,7 +71,7 @@ def load_noted_index(index: str | os.PathLike, choose: ChooseNames | None = None
 
 
 def warn_of_missing_notes(path: str | os.PathLike) -> None:
-    """Warns the caller of a function that an update of the index which it opens was not finished."""
+    """Warns that an update of an index was not finished; the warning points to the code that opened the index."""
     warnings.warn(
         f"{path}: an update was not finished, so some notes are missing; `qrag index add {path} PATHS...` makes them",
         stacklevel=3,
