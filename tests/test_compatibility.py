@@ -18,9 +18,9 @@ from qrag_jax.eval.answers.records import read_answer_records
 from qrag_jax.eval.retrieval.records import read_records, read_rows
 from qrag_jax.eval.study.cells import cell_files as cell_store
 from qrag_jax.files.step_folders import checkpoint_steps
-from qrag_jax.index.build import build_index, load_noted_index, make_maker
+from qrag_jax.index.build import build_index, make_maker
 from qrag_jax.index.info import index_info
-from qrag_jax.index.load import load_index
+from qrag_jax.index.load import load_index, load_noted_index
 from qrag_jax.index.remove import remove_documents
 from qrag_jax.index.settings import NotesSetting, read_settings
 from qrag_jax.index.update import Plan

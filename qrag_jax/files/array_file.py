@@ -157,7 +157,8 @@ def digests_of(rows: Shaped[np.ndarray, "rows dim"], sizes: Int[np.ndarray, " n"
         digest = sum_r b_r sum_j a_j x_rj    modulo 2^64, with the bytes of row r as whole numbers x_rj
 
     The a and b are odd, so a change within one x_rj is always found, because an odd factor has an inverse; they are
-    random, so another change is missed about once in 2^64 times. Nothing hinders who wants to deceive.
+    random, so another change is missed about once in 2^64 times. A digest does not protect against somebody who changes
+    a file on purpose.
 
     Args:
         rows: of all groups, one after the other.

@@ -3,7 +3,6 @@
 from .build import build_index as build_index
 from .build import index_method as index_method
 from .build import index_settings as index_settings
-from .build import load_noted_index as load_noted_index
 from .corpus_folder import load_corpus as load_corpus
 from .corpus_folder import save_corpus as save_corpus
 from .folder import is_index as is_index
@@ -12,6 +11,7 @@ from .index import open_index as open_index
 from .info import IndexInfo as IndexInfo
 from .info import index_info as index_info
 from .load import load_index as load_index
+from .load import load_noted_index as load_noted_index
 from .methods import Method as Method
 from .methods import multi_step_method as multi_step_method
 from .methods import single_step_method as single_step_method

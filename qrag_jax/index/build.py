@@ -6,7 +6,6 @@ ranked = method.retrieve("Who has the key?", corpus, 5)
 """
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,6 @@ from qrag_jax.chunking.tree.parent_vectors import Parents, mean_of_children
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.documents.read import find_files
 from qrag_jax.index.folder import is_index
-from qrag_jax.index.load import ChooseNames, load_with_notes
 from qrag_jax.index.methods import DEFAULT_CHUNKING, Method, Show, Stop, multi_step_method, single_step_method
 from qrag_jax.index.parent_texts import text_parents
 from qrag_jax.index.settings import (
@@ -37,7 +35,6 @@ from qrag_jax.names import CHUNKERS, RETRIEVERS, NoteReaderName, ParentsName, Re
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.search.levels.level_search import LevelIndex
-from qrag_jax.search.note_search import NotedCorpus
 from qrag_jax.types import AS_MADE, Arg, Chunk, Document, Encoder, EncoderOptions, UsageError
 
 if TYPE_CHECKING:
@@ -172,28 +169,6 @@ def build_index(
         plan = replace(plan, keeps_notes=True)
     found, _ = outside(find_files(names), names, folder)
     return update_index(folder, names, found, settings, make_maker(settings), plan)
-
-
-def load_noted_index(index: str | os.PathLike, choose: ChooseNames | None = None) -> NotedCorpus:
-    """Loads an index with its notes, if it has any.
-
-    Warns if notes are missing because an update was not finished; the others are used.
-
-    Args:
-        index: folder of the index.
-        choose: as in `load_index`.
-
-    Raises:
-        UsageError, InputError: as `load_index`, or the notes are damaged.
-    """
-    corpus, found = load_with_notes(index, choose)
-    if not found.is_current:
-        warnings.warn(
-            f"{index}: an update was not finished, so some notes are missing; `qrag index add {index} PATHS...` "
-            "makes them",
-            stacklevel=2,
-        )
-    return NotedCorpus(corpus, found.notes, found.vectors, found.keys, found.num_tokens)
 
 
 def index_method(

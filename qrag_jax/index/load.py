@@ -2,12 +2,11 @@
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.files.sqlite import Damaged, identity
@@ -22,36 +21,19 @@ from qrag_jax.index.stores.sqlite.entries import (
     unpack_tree,
     unpack_vectors,
 )
-from qrag_jax.index.stores.sqlite.note_rows import NoteRow, current_mark, read_note_rows
+from qrag_jax.index.stores.sqlite.note_rows import NoteRow, current_mark, has_notes, read_note_rows
 from qrag_jax.index.stores.sqlite.token_rows import find_tokens
 from qrag_jax.names import BESIDE, STORES
 from qrag_jax.search.corpus import Corpus, MadeBy
 from qrag_jax.search.late import StoredTokens
+from qrag_jax.search.note_search import NotedCorpus
 from qrag_jax.search.store import StoredVectors, StorePlace
 from qrag_jax.types import Chunk, Cost, Document, InputError, Note
 from qrag_jax.unit_rows import unit_rows
 
 ChooseNames = Callable[[Sequence[str]], Sequence[str]]
+_NoteFields = tuple[tuple[Note, ...], np.ndarray, np.ndarray, np.ndarray]  # arguments of a `NotedCorpus`
 _TRIES = 3  # if the database is replaced during a read
-
-
-@dataclass(frozen=True, eq=False)
-class IndexNotes:
-    """The notes of an index, in the order of their chunks, the best of each chunk first.
-
-    Attributes:
-        notes: of the leaves.
-        vectors: float32 [notes, dim] of their text, of length 1 or 0.
-        keys: float32 [notes, dim] of their questions, or of their text if they have none; of length 1 or 0.
-        num_tokens: int64 [notes], the tokens of each text in brackets.
-        is_current: all notes are there; False after an update that was stopped.
-    """
-
-    notes: tuple[Note, ...]
-    vectors: Float[np.ndarray, "notes dim"]
-    keys: Float[np.ndarray, "notes dim"]
-    num_tokens: Int[np.ndarray, " notes"]
-    is_current: bool = True
 
 
 def load_index(path: str | os.PathLike, choose: ChooseNames | None = None) -> Corpus:
@@ -67,16 +49,33 @@ def load_index(path: str | os.PathLike, choose: ChooseNames | None = None) -> Co
         UsageError: there is no index.
         InputError: the index is damaged, of a newer format, or empty; the message says what to do.
     """
-    return _load(index_folder(path), choose, with_notes=False)[0]
+    corpus, _, _ = _load(index_folder(path), choose, with_notes=False)
+    return corpus
 
 
-def load_with_notes(path: str | os.PathLike, choose: ChooseNames | None = None) -> tuple[Corpus, IndexNotes]:
-    """As `load_index`, with the notes, also checked; empty if the index has none.
+def load_noted_index(index: str | os.PathLike, choose: ChooseNames | None = None) -> NotedCorpus:
+    """As `load_index`, with the notes; the best note of each chunk comes first. There are none if the index has none.
+
+    Warns if notes are missing because an update was not finished; the others are used.
 
     Args:
-        path, choose: as in `load_index`; a note is loaded if both of its documents are.
+        index, choose: as `path` and `choose` of `load_index`; a note is loaded if both of its documents are.
+
+    Raises:
+        UsageError, InputError: as `load_index`, or the notes are damaged.
     """
-    return _load(index_folder(path), choose, with_notes=True)
+    corpus, notes, are_complete = _load(index_folder(index), choose, with_notes=True)
+    if not are_complete:
+        warn_of_missing_notes(index)
+    return NotedCorpus(corpus, *notes)
+
+
+def warn_of_missing_notes(path: str | os.PathLike) -> None:
+    """Warns that an update of an index was not finished; the warning points to the code that opened the index."""
+    warnings.warn(
+        f"{path}: an update was not finished, so some notes are missing; `qrag index add {path} PATHS...` makes them",
+        stacklevel=3,
+    )
 
 
 def stored_tokens(path: str | os.PathLike, dim: int, fingerprint: str) -> StoredTokens:
@@ -113,15 +112,16 @@ def state_of(path: str | os.PathLike) -> str:
     folder = index_folder(path)
     digest = hashlib.sha256((folder / ABOUT).read_bytes())
     with reading_from(folder) as connection, named(folder / CATALOGUE):
-        has_notes = connection.execute("PRAGMA user_version").fetchone()[0] > 1
-        for query in ("SELECT sha256 FROM ledger ORDER BY id", "SELECT sha256 FROM noted")[: 1 + has_notes]:
+        queries = "SELECT sha256 FROM ledger ORDER BY id", "SELECT sha256 FROM noted"
+        for query in queries[: 1 + has_notes(connection)]:
             for (row,) in connection.execute(query):
                 digest.update(row)
             digest.update(b"|")
     return digest.hexdigest()
 
 
-def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tuple[Corpus, IndexNotes]:
+def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tuple[Corpus, _NoteFields, bool]:
+    """The corpus, its notes if they are asked for, and True if all notes are there."""
     settings = read_settings(folder)
     rows: list[NoteRow] = []
     current = True
@@ -148,7 +148,7 @@ def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tupl
         known = [one for one in known if one.id in wanted]
     try:
         corpus = _corpus(known, settings, folder)
-        return corpus, _notes(rows, corpus, current)
+        return corpus, _notes(rows, corpus), current
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(f"{folder}: its rows are damaged ({error}); {advice(folder)}") from error
 
@@ -193,7 +193,7 @@ def _corpus(known: list[Known], settings: IndexSettings, folder: Path) -> Corpus
     )
 
 
-def _notes(rows: Sequence[NoteRow], corpus: Corpus, current: bool) -> IndexNotes:
+def _notes(rows: Sequence[NoteRow], corpus: Corpus) -> _NoteFields:
     place = {corpus.nodes[node].id: leaf for leaf, node in enumerate(corpus.leaves.tolist())}
     found: list[tuple[tuple[int, int], Note]] = []
     told, asked, num_tokens = [], [], []
@@ -211,10 +211,9 @@ def _notes(rows: Sequence[NoteRow], corpus: Corpus, current: bool) -> IndexNotes
     assert corpus.vectors is not None  # every index has vectors
     dim = corpus.vectors.shape[1]
     told, asked = (np.array([vectors[number] for number in order], np.float32) for vectors in (told, asked))
-    return IndexNotes(
+    return (
         tuple(found[number][1] for number in order),
         unit_rows(told.reshape(-1, dim)),
         unit_rows(asked.reshape(-1, dim)),
         np.array(num_tokens, np.int64)[order] if order else np.zeros(0, np.int64),
-        current,
     )

@@ -43,7 +43,6 @@ from qrag_jax.index.stores.sqlite.mention_rows import (
     PLACE,
     ChunkCount,
     MentionRows,
-    OwnedName,
     begin_key,
     name_key,
     text_hash,
@@ -78,11 +77,10 @@ class _Read:
             self._sentences[node] = sentences_of(node, self.document.text, self.leaves[node].spans)
         return self._sentences[node]
 
-    def names(self, number: int) -> list[OwnedName]:
-        """The names that its chunks own."""
+    def names(self) -> list[tuple[Name, int, bool]]:
+        """The names that its chunks own, as `names_of`."""
         spans = [(*span, node) for node, leaf in enumerate(self.leaves) if self.sentences(node) for span in leaf.spans]
-        found = names_of(self.document, spans, CONFIG.min_chars)
-        return [OwnedName(number, node, name, is_term) for name, node, is_term in found]
+        return names_of(self.document, spans, CONFIG.min_chars)
 
     def pairs(self) -> set[int]:
         """The keys of the pairs of words in its sentences, and of words with a capital letter."""
@@ -123,7 +121,8 @@ class NamesUpdate:
         """Brings names and mentions up to date, in one transaction."""
         with transaction(self.connection, self.folder / CATALOGUE):
             new = self.rows.new_documents()
-            if self.rows.setting() != self.setting or not (new or self.rows.is_pending()):  # or the notes are unknown
+            if self.rows.setting() != self.setting or not (new or self.rows.is_pending()):
+                # If nothing is recorded as changed, nobody knows which notes are stale.
                 self.rows.begin_anew(self.setting)
                 new = self.rows.new_documents()
             self._read_names(new)
@@ -134,10 +133,10 @@ class NamesUpdate:
         before = {key: _either(rows.is_owned(key), there) for key, there in removed.items()}
         for number in new:
             document = self._read(number)
-            names = document.names(number)
-            for key in {name_key(one.name) for one in names} - before.keys():
+            names = document.names()
+            for key in {name_key(name) for name, _, _ in names} - before.keys():
                 before[key] = (False, False) if was_first else rows.is_owned(key)
-            rows.put_names(names)
+            rows.put_names(number, names)
             rows.put_read(number, document.pairs())
         affected = set(before)
         every = _finder(rows.names_by_begin(None)) if len(new) > _MANY else None

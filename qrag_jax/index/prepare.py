@@ -113,6 +113,9 @@ class Task:
     options: ReadOptions
 
 
+Group = Sequence[Task]  # files that are read and embedded together
+
+
 @dataclass(frozen=True)
 class Made:
     """The results of some tasks.
@@ -128,7 +131,7 @@ class Made:
     num_reused: int = 0
 
 
-def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
+def prepare(maker: Maker, tasks: Group, ask: Ask | None) -> Made:
     """Reads, cuts and embeds some files together. A file that cannot be read or cut becomes a failure.
 
     Args:

@@ -10,18 +10,17 @@ import socket
 import sys
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
 from qrag_jax import __version__
 from qrag_jax.errors import not_installed
-from qrag_jax.index.prepare import Ask, Made, MakeMaker, Maker, Task, prepare
+from qrag_jax.index.prepare import Ask, Group, Made, MakeMaker, Maker, prepare
 from qrag_jax.index.stores.sqlite.entries import Failure
 from qrag_jax.types import InputError
 
-Group = Sequence[Task]
 _SECONDS = 10.0  # to wait for the head of a cluster
 _RETRIES = 2  # of a task whose process was lost, so three tries
 _MAKERS: dict[str, Maker] = {}  # of a process on the cluster, for the update that runs
@@ -50,7 +49,7 @@ class RayTasks:
             import ray  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise not_installed("ray", "ray") from error
-        # Ray repeats a task that ran out of memory without end. The driver's own setting says how often.
+        # Without this setting, Ray repeats a task that ran out of memory without end.
         os.environ.setdefault("RAY_task_oom_retries", str(_RETRIES))
         with ExitStack() as stack:
             stack.enter_context(redirect_stdout(sys.stderr))  # Ray prints there what it repeats

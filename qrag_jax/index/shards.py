@@ -17,7 +17,6 @@ from qrag_jax.files.manifest import sync_folder
 from qrag_jax.index.folder import (
     CATALOGUE,
     JOINED,
-    PATIENCE,
     SHARDS,
     finish_merge,
     finished_shards,
@@ -33,7 +32,7 @@ from qrag_jax.index.stores.sqlite.document_rows import copy, mend, read_all
 from qrag_jax.index.stores.sqlite.entries import to_bytes
 from qrag_jax.index.update import Changes, Plan, update_index
 from qrag_jax.index.update_notes import KnownTexts, check_notes, update_notes
-from qrag_jax.types import Arg, InputError, NoteReader, UsageError
+from qrag_jax.types import Arg, InputError, UsageError
 
 _BUILDING = ".building"
 MakeOf = Callable[[IndexSettings], MakeMaker]
@@ -93,8 +92,6 @@ def merge_shards(
     folder: Path,
     *,
     make: MakeOf | None = None,
-    read_notes: NoteReader | None = None,
-    patience: float = PATIENCE,
     waits: Callable[[str], object] = lambda message: None,
 ) -> int:
     """Merges finished shards into the index and removes them; returns the number of documents.
@@ -103,10 +100,9 @@ def merge_shards(
 
     Args:
         make: settings -> a function that loads the encoder; needed if chunks get notes.
-        read_notes: as in `Plan`.
-        patience, waits: as in `folder.one_writer`.
+        waits: as in `folder.one_writer`.
     """
-    with one_writer(folder, "qrag index merge", patience, waits):
+    with one_writer(folder, "qrag index merge", waits=waits):
         was_joined = finish_merge(folder)
         names = sorted(finished_shards(folder))
         if not names and was_joined:
@@ -148,7 +144,7 @@ def merge_shards(
                 file=folder,
                 remedy=f"remove {SHARDS}/ to keep it, or move {SHARDS}/ into a new folder and merge that",
             )
-        check_notes(folder, settings, make, read_notes)
+        check_notes(folder, settings, make, None)
         create(folder)
         known = (bring_up_to_format(folder, waits) or mend(folder)).known
         with writing_to(folder) as connection:
@@ -164,7 +160,7 @@ def merge_shards(
                 pass  # puts the vectors of the new documents
             if settings.has_notes:
                 assert make is not None
-                update_notes(connection, folder, settings, make(settings), KnownTexts(connection, folder), read_notes)
+                update_notes(connection, folder, settings, make(settings), KnownTexts(connection, folder))
             refresh(connection, folder, settings, lambda: None if make is None else make(settings)().embed, waits)
         os.rename(folder / SHARDS, folder / JOINED)  # in one step: a half-removed folder would look unfinished
         sync_folder(folder)

@@ -16,11 +16,11 @@ from qrag_jax.documents.read import STDIN, left_out, read_files
 from qrag_jax.errors import Arg
 from qrag_jax.files.manifest import MANIFEST
 from qrag_jax.files.step_folders import checkpoint_steps, step_folder
-from qrag_jax.index.build import build_index, level_index, load_noted_index, make_maker
+from qrag_jax.index.build import build_index, level_index, make_maker
 from qrag_jax.index.corpus_folder import is_corpus, load_corpus
 from qrag_jax.index.folder import CATALOGUE, SHARDS, finished_shards, index_folder, is_filled, is_index
 from qrag_jax.index.info import DocumentInfo, IndexInfo, index_info
-from qrag_jax.index.load import load_index
+from qrag_jax.index.load import load_index, load_noted_index
 from qrag_jax.index.methods import DEFAULT_CHUNKING, Method
 from qrag_jax.index.parts.make import uses_parts
 from qrag_jax.index.settings import IndexSettings, ParentsSetting, TaggerSetting, read_settings

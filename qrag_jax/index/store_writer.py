@@ -3,8 +3,8 @@
     a new document      vectors -> the store; then its transaction ends
     a removed document  its transaction ends; then the store forgets its vectors
 
-So vectors without a document can be left over, but no document is without vectors. A writer looks for the first when it
-begins, and also for vectors that the store has lost.
+So vectors without a document can be left over, but no document is without vectors. When a writer begins, it removes
+vectors without a document, and puts vectors that the store has lost.
 """
 
 import hashlib

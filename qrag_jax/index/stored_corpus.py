@@ -5,7 +5,6 @@ It shows the state in which it was opened. If it needs a document that has chang
 
 import sqlite3
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.chunking.text.tables import context_of, searched_text
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.index.load import ChooseNames, vectors_beside
+from qrag_jax.index.load import ChooseNames, vectors_beside, warn_of_missing_notes
 from qrag_jax.index.parts.make import (
     DOCUMENTS,
     NOTES,
@@ -54,7 +53,7 @@ from qrag_jax.search.rows import Rows
 from qrag_jax.types import Chunk, Cost, Document, Embed, InputError, Note
 from qrag_jax.unit_rows import unit_rows
 
-_LEAST_KEPT = 0.7  # share of the rows of a file that are searched, for its graph to be used
+_LEAST_KEPT = 0.7  # a graph is used if at least this share of the rows of its file is searched
 _MOST_READ = 256  # documents in memory
 T = TypeVar("T")
 
@@ -94,19 +93,15 @@ def open_notes(corpus: "StoredCorpus") -> "StoredNotes":
     read = partial(note_part, corpus.catalogue, folder, listed, documents=documents)
     arranged = _arranged(corpus.catalogue, folder, NOTES, listed, read)
     if current_mark(corpus.catalogue, folder, corpus.settings.notes.key) is None:
-        warnings.warn(
-            f"{folder}: an update was not finished, so some notes are missing; `qrag index add {folder} PATHS...` "
-            "makes them",
-            stacklevel=2,
-        )
+        warn_of_missing_notes(folder)
     return StoredNotes(corpus, arranged)
 
 
 def _arranged(
-    connection: sqlite3.Connection, folder: Path, kind: str, listed: Listed, read: Callable[..., Part]
+    connection: sqlite3.Connection, folder: Path, kind: str, listed: Listed, read: Callable[[Sequence[int]], Part]
 ) -> "_Arranged":
     placed, missing = place(stored_parts(folder, kind), listed)
-    made = missing_parts(connection, listed, missing.tolist(), lambda some: read(some=some))
+    made = missing_parts(connection, listed, missing.tolist(), read)
     more, _ = place(made, listed)
     return _Arranged(listed, (*placed, *more))
 
@@ -216,7 +211,10 @@ class _LazyDict(Mapping[str, T]):
 
 
 class _ByChunk(Mapping[str, int]):
-    """The nodes of a corpus by the ids of their chunks; it knows those of the notes that were read, or reads all."""
+    """The nodes of a corpus by the ids of their chunks.
+
+    It knows the chunks of the notes that were read. For another chunk it reads all documents.
+    """
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus, self._known = corpus, dict[str, int]()
@@ -252,10 +250,12 @@ class StoredCorpus(Corpus):
     settings: IndexSettings
     parts: _Arranged
     catalogue: sqlite3.Connection
+    _kept: OrderedDict[int, ReadDocument]
+    _turn: threading.Lock
 
     def __init__(self, folder: Path, settings: IndexSettings, parts: _Arranged, catalogue: sqlite3.Connection) -> None:
-        first_nodes, num_documents = starts_of(parts.of_documents("num_nodes")), len(parts.listed.ids)
-        size = int(first_nodes[-1])
+        starts, num_documents = starts_of(parts.of_documents("num_nodes")).tolist(), len(parts.listed.ids)
+        size = starts[-1]
         self.__dict__.update(  # the class is frozen
             folder=folder,
             settings=settings,
@@ -271,8 +271,7 @@ class StoredCorpus(Corpus):
             texts=_Lazy(size, self._text),
             contexts=_Lazy(size, self._context),
             full_texts=_Lazy(size, lambda node: searched_text(self._context(node), self._text(node))),
-            _starts=tuple(first_nodes.tolist()),
-            _first_nodes=first_nodes,
+            _starts=tuple(starts),
             _kept=OrderedDict(),
             _turn=threading.Lock(),  # a model may write, and its answer be cited, beside a search
         )
@@ -297,7 +296,7 @@ class StoredCorpus(Corpus):
     @cached_property
     def leaves(self) -> Int[np.ndarray, " _"]:
         """int64, the nodes without children, which are searched."""
-        first = np.repeat(self.__dict__["_first_nodes"][:-1], np.diff(self.parts.starts))
+        first = np.repeat(np.array(self._starts[:-1]), np.diff(self.parts.starts))
         return self.parts.of_rows("leaves") + first
 
     @cached_property
@@ -353,13 +352,6 @@ class StoredCorpus(Corpus):
             self.__dict__["_unknown"] = told.astype(bool)
         return self.__dict__["_unknown"]
 
-    def tree_of(self, node: int) -> tuple[ChunkTree, int]:
-        """As `Corpus.tree_of`."""
-        if not self.trees or not 0 <= node < len(self.nodes):
-            return super().tree_of(node)
-        number = self._number_of(node)
-        return self.trees[number], node - self._starts[number]
-
     def only(self, ids: Collection[str]) -> "StoredCorpus":
         """The corpus of some of its documents, in their order.
 
@@ -370,27 +362,22 @@ class StoredCorpus(Corpus):
         if not parts.listed.ids:
             raise InputError("no chunk to search; give at least one")
         found = StoredCorpus(self.folder, self.settings, parts, self.catalogue)
-        found.__dict__["_whole"] = self  # which closes the catalogue when nobody needs it
+        found.__dict__["_whole"] = self  # kept, because the catalogue is closed when the whole corpus is deleted
         return found
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.parts.listed.ids)}
 
-    def _number_of(self, node: int) -> int:
-        """The number of the document of a node."""
-        return int(np.searchsorted(self.__dict__["_first_nodes"], node, side="right")) - 1
-
     def _read(self, number: int) -> ReadDocument:
         """A document, read from the catalogue and kept for a while."""
-        kept: OrderedDict[int, ReadDocument] = self.__dict__["_kept"]
-        with self.__dict__["_turn"]:
-            if number not in kept:
-                kept[number], _ = read_current(self.catalogue, self.folder, self.parts.listed, number)
-                if len(kept) > _MOST_READ:
-                    kept.popitem(last=False)
-            kept.move_to_end(number)
-            return kept[number]
+        with self._turn:
+            if number not in self._kept:
+                self._kept[number], _ = read_current(self.catalogue, self.folder, self.parts.listed, number)
+                if len(self._kept) > _MOST_READ:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(number)
+            return self._kept[number]
 
     def _node(self, node: int) -> Chunk:
         number = self._number_of(node)
@@ -432,6 +419,8 @@ class StoredNotes(NotedCorpus):
     """The notes of a `StoredCorpus`; made by `open_notes`."""
 
     corpus: StoredCorpus
+    _parts: _Arranged
+    _rows: dict[str, list[NoteRow]]
 
     def __init__(self, corpus: StoredCorpus, parts: _Arranged) -> None:
         self.__dict__.update(  # the class is frozen
@@ -487,18 +476,13 @@ class StoredNotes(NotedCorpus):
         """As `NotedCorpus.only`."""
         return open_notes(self.corpus.only(ids))
 
-    @property
-    def _parts(self) -> _Arranged:
-        return self.__dict__["_parts"]
-
     def _leaves(self, name: str, documents: Int[np.ndarray, " _"]) -> Int[np.ndarray, " _"]:
         """Positions of the leaves that a column of the notes names in documents."""
         return self.corpus.parts.starts[documents] + self._parts.of_rows(name)
 
     def _row_of(self, number: int) -> tuple[NoteRow, int]:
         """The row of a note in the catalogue, and its place there; the rows of a document are read once."""
-        rows: dict[str, list[NoteRow]] = self.__dict__["_rows"]
-        position = int(np.searchsorted(self._parts.starts, number, side="right")) - 1
+        rows, position = self._rows, int(np.searchsorted(self._parts.starts, number, side="right")) - 1
         name = self._parts.listed.ids[position]
         if name not in rows:
             rows[name] = read_notes_of(self.corpus.catalogue, self.corpus.folder, name)

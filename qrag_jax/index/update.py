@@ -40,7 +40,7 @@ from qrag_jax.index.folder import (
     one_writer,
 )
 from qrag_jax.index.parts.make import refresh
-from qrag_jax.index.prepare import KnownVectors, Made, MakeMaker, Maker, Task, prepare
+from qrag_jax.index.prepare import Group, KnownVectors, Made, MakeMaker, Maker, Task, prepare
 from qrag_jax.index.ray_tasks import RayTasks
 from qrag_jax.index.remove import check_place, gone, look_up, with_records
 from qrag_jax.index.settings import (
@@ -66,7 +66,7 @@ from qrag_jax.index.stores.sqlite.document_rows import (
 from qrag_jax.index.stores.sqlite.entries import Entry, Failure, Origin
 from qrag_jax.index.token_size import check_room
 from qrag_jax.index.update_notes import KnownTexts, NotesMade, check_notes, reads_all, take_up, update_notes
-from qrag_jax.index.workers import Group, Workers
+from qrag_jax.index.workers import Workers
 from qrag_jax.names import BuildEngine
 from qrag_jax.types import InputError, NoteReader, ReadsTokens, UsageError
 
@@ -139,7 +139,8 @@ class Plan:
         keeps_notes: the writer of notes comes from the index, not from the user. The update is refused if another
             command changes that writer in the meantime.
         note_progress: called with (rows of notes written, rows to write).
-        says: called with a message about the expected size of token vectors.
+        says: called with messages about the size of token vectors, the format of the catalogue, damaged search files
+            and graphs.
     """
 
     mirror: bool = False

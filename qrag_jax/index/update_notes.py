@@ -2,9 +2,8 @@
 
 The notes depend on all documents together: a new document may say what a chunk is about, or make a name too common. So
 a language model writes all notes again, and only text without a vector is embedded; notes by names are updated by what
-changed (`mentioned.py`). Notes are removed together with a changed
-document (`note_rows`), and every row has its own hash. A mark that the notes are complete is written last, so a killed
-writer loses nothing and the next one continues.
+changed (`mentioned.py`). Notes are removed together with a changed document (`note_rows`), and every row has its own
+hash. A mark that the notes are complete is written last, so a killed writer loses nothing and the next one continues.
 """
 
 import sqlite3
@@ -44,9 +43,9 @@ from qrag_jax.index.stores.sqlite.note_rows import (
     pack_vectors,
     put_note_row,
     read_note_row,
+    read_notes_of,
     read_pairs,
     rows_from,
-    rows_of,
     texts_of,
     unpack_notes,
     write_mark,
@@ -91,8 +90,13 @@ class KnownTexts:
     num_tokens: dict[str, int] = field(default_factory=dict)
 
     def keep(self, document_id: str) -> None:
-        """Keeps the notes of a document in memory before it is written again."""
-        for row in rows_of(self.connection, document_id):
+        """Keeps the notes of a document in memory before it is written again.
+
+        Raises:
+            Damaged: a row was changed.
+        """
+        read = self.connection, self.folder, document_id
+        for row in (*read_notes_of(*read), *rows_from(*read)):
             self._enter(row)
 
     def look_up(self, texts: Collection[str], stored: Mapping[Pair, bytes]) -> None:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from qrag_jax.index.prepare import Ask, Made, MakeMaker, Task, Vector, prepare
+from qrag_jax.index.prepare import Ask, Group, Made, MakeMaker, Vector, prepare
 from qrag_jax.index.stores.sqlite.entries import Failure
 from qrag_jax.types import InputError
 
-Group = Sequence[Task]
 _MAX_DEATHS = 3  # of processes with the same single file; and of processes that could not start
 _GONE = (EOFError, ConnectionResetError, BrokenPipeError)
 

@@ -1,7 +1,7 @@
 """Greedy search in contexts of any length: rows stay on the host, perhaps in a mapped file, and are scored in blocks.
 
 A block has one shape, and its chunks are split over the devices. Each device scores its share at the exact positions
-and returns its best few; the host merges them. Memory besides the rows so depends on the block alone.
+and returns its best few; the host merges them. So the memory beside the rows depends only on the size of a block.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -103,11 +103,11 @@ def action_bank(retriever: QRagRetriever, corpus: Corpus) -> ActionBank:
     check_fingerprint(corpus, retriever.chunk_encoder.fingerprint, "this run")
     vectors = corpus.vectors[corpus.leaves] if corpus.trees else np.asarray(corpus.vectors)
     if retriever.model.mode == "latent":
-        rows = _with_slots(retriever.rows(vectors, "chunk")[0])
+        rows = with_slots(retriever.rows(vectors, "chunk")[0])
         pool = retriever.action_vectors(rows, vectors), rows
     else:
         texts = [one_line(corpus.full_texts[node]) for node in corpus.leaves.tolist()]
-        pool = _with_slots((vectors, retriever.rows(texts, "chunk")[0]))
+        pool = with_slots((vectors, retriever.rows(texts, "chunk")[0]))
     texts = [corpus.full_texts[node] for node in corpus.leaves.tolist()] if retriever.env.links else None
     return _bank(retriever, len(corpus.leaves), corpus.num_beyond_window, jax.device_put(pool), texts)
 
@@ -118,7 +118,7 @@ def num_slots(num_chunks: int) -> int:
     return max(_FEWEST_SLOTS, power * 3 // 4 if power * 3 // 4 >= num_chunks else power)
 
 
-def _with_slots(rows: PyTree) -> PyTree:
+def with_slots(rows: PyTree) -> PyTree:
     """The rows, and copies of the last one up to a number of slots: no context names them, so they are never read."""
 
     def fill(leaf: np.ndarray) -> np.ndarray:

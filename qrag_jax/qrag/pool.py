@@ -21,7 +21,7 @@ from qrag_jax.qrag.env import EnvConfig, Policy, Rollout, Value, q_of_states, ro
 from qrag_jax.qrag.pool_tables import IN_NAME, IN_TITLE, AskedRows, PoolTable, Texts
 
 _TEXT = 4  # flag of a word of a source: it is in its text
-_NEW = 8  # ... in a name that the question lacks
+_NEW = 8  # the word is in a name, and the question lacks it
 _SHORTEST = 1e-6
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from qrag_jax.models.towers.q_network import Network, PyTree, VectorRows
 from qrag_jax.qrag.env import EnvConfig, PoolConfig, Rollout
-from qrag_jax.qrag.multi_step_search import NUM_RUNNERS_UP, num_slots, trajectory_of
+from qrag_jax.qrag.multi_step_search import NUM_RUNNERS_UP, num_slots, trajectory_of, with_slots
 from qrag_jax.qrag.policy import make_greedy
 from qrag_jax.qrag.pool import PoolBatch, pool_rollout
 from qrag_jax.qrag.pool_tables import AskedRows, PoolReader, PoolTable
@@ -29,13 +29,11 @@ class PoolBank:
         retriever: of the run.
         reader: makes the tables of questions.
         table: of the pool, on the device, padded so that pools of many sizes share few compiled functions.
-        num_texts_cut: chunks that are longer than the window.
     """
 
     retriever: QRagRetriever
     reader: PoolReader
     table: PoolTable
-    num_texts_cut: int = 0
 
     @property
     def texts(self) -> Sequence[str]:
@@ -81,38 +79,34 @@ def make_pool_bank(retriever: QRagRetriever, pool: PoolTexts, progress: Progress
     """
     sizes = check_pools(retriever)
     reader = PoolReader(pool, sizes.links, sizes.words)
-    vectors, num_cut = pool.vectors, 0
+    vectors = pool.vectors
     if vectors is None:
-        rows, num_cut = retriever.rows(pool.texts, "chunk", progress)
+        rows, _ = retriever.rows(pool.texts, "chunk", progress)
         assert isinstance(rows, VectorRows)  # of latent towers
         vectors = np.asarray(rows.vectors)
     else:
         check_encoder(retriever, pool)
-    return PoolBank(retriever, reader, jax.device_put(_with_slots(reader.table(vectors))), num_cut)
+    return PoolBank(retriever, reader, jax.device_put(_with_slots(reader.table(vectors))))
 
 
 def search_pool(
     bank: PoolBank,
     question: str,
     num_steps: int,
-    query_id: str = "",
     threshold: float | None = None,
     learned_stop: bool = False,
 ) -> Trajectory:
     """As `multi_step_search.search_bank`, over a pool."""
-    return trajectory_of(bank.play([question], num_steps, 1 + NUM_RUNNERS_UP), query_id, threshold, learned_stop)
+    played = bank.play([question], num_steps, 1 + NUM_RUNNERS_UP)
+    return trajectory_of(played, threshold=threshold, learned_stop=learned_stop)
 
 
 def _with_slots(table: PoolTable) -> PoolTable:
-    """The table with chunks and words behind its own that nothing leads to; they belong to no document."""
-    num_chunks, num_words = table.num_chunks, len(table.idf)
-    more = num_slots(num_words) - num_words
-    fill = num_slots(num_chunks) - num_chunks
-    rows = replace(table, idf=None, shared=None, mean=None)
-    rows = jax.tree.map(lambda x: np.pad(x, [(0, fill)] + [(0, 0)] * (x.ndim - 1), mode="edge"), rows)
-    rows.document[num_chunks:] = -1
-    words = {"idf": np.pad(table.idf, (0, more)), "shared": np.pad(table.shared, (0, more))}
-    return replace(rows, **words, mean=table.mean)
+    """Adds chunks and words up to a round number. Nothing leads to them, and the chunks belong to no document."""
+    rows = with_slots(replace(table, idf=None, shared=None, mean=None))
+    rows.document[table.num_chunks :] = -1
+    more = num_slots(len(table.idf)) - len(table.idf)
+    return replace(rows, idf=np.pad(table.idf, (0, more)), shared=np.pad(table.shared, (0, more)), mean=table.mean)
 
 
 def check_pools(retriever: QRagRetriever) -> PoolConfig:

@@ -102,7 +102,7 @@ class AskedRows:
 class PoolReader:
     """Turns a pool and questions to it into tables."""
 
-    def __init__(self, pool: PoolTexts, num_links: int = 16, num_words: int = 64) -> None:
+    def __init__(self, pool: PoolTexts, num_links: int, num_words: int) -> None:
         """Counts the words of the pool.
 
         Args:

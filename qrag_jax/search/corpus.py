@@ -6,6 +6,7 @@ the order of their starts, or all nodes of its `ChunkTree` in preorder. `index/c
 
 import time
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -41,7 +42,7 @@ ChunkDocument = Callable[[Document], Sequence[Chunk]]
 ReportProgress = Callable[[int, int], None]  # (done, of)
 
 _UNKNOWN_SHARE = 0.4  # chosen in 26 scripts: benchmarks/search/results/scripts.md
-_LEAST_BYTES = 1.25  # a character, of texts that may be unknown
+_LEAST_BYTES = 1.25  # bytes a character; a text with fewer is mostly ASCII
 NUM_LOOKED_AT = 300  # characters of a leaf
 UNIT_SLACK = 1e-5  # tolerance for a length of 1 in float32
 
@@ -221,7 +222,7 @@ class Corpus:
             raise InputError(
                 f"node {node}: not in the {len(self.nodes)} nodes and {len(self.trees)} trees of the corpus"
             )
-        number = self._numbers[self.nodes[node].document_id]
+        number = self._number_of(node)
         return self.trees[number], node - self._starts[number]
 
     def number_of(self, document_id: str) -> int:
@@ -251,6 +252,10 @@ class Corpus:
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {document.id: number for number, document in enumerate(self.documents)}
+
+    def _number_of(self, node: int) -> int:
+        """The position of the document of a node, which must exist."""
+        return bisect_right(self._starts, node) - 1
 
 
 def without_space(text: str) -> str:

@@ -149,9 +149,10 @@ def rank_hybrid(
         UsageError: `top_k` is below 1, or the weight is out of range.
     """
     check_top_k(top_k)
+    _check_weight(weight)
     by_words = words_weight(question, embed, weight)
+    asked, vectors = embed_question(corpus, embed, question), corpus.unit_vectors
     if top_k is not None and by_words == weight:
-        asked, vectors = embed_question(corpus, embed, question), corpus.unit_vectors
         shares, unknown = corpus.words.shares(readable(question)), corpus.unknown_leaves(embed)
 
         def exact(leaves: Int[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
@@ -163,10 +164,7 @@ def rank_hybrid(
             rough = rough_cosines(asked[None], vectors)[0]
             best, found = first_fused(rough, shares, unknown, exact, top_k, weight, rough_error_of(vectors))
         return Ranked(corpus.leaves[best], found)
-    near = rank_dense(question, corpus, embed)
-    scores = np.zeros(len(corpus))
-    scores[near.ids] = near.scores
-    own = known_scores(scores[corpus.leaves], corpus, embed)
+    own = known_scores(cosine_scores(asked[None], vectors)[0], corpus, embed)
     found = fused_with_words(own, corpus.words, question, by_words)
     order = np.lexsort((-own if by_words != weight else np.zeros(len(own)), -found))
     return Ranked(corpus.leaves[order], found[order]).first(top_k)
@@ -197,8 +195,6 @@ def first_fused(
     Returns:
         Positions of the leaves, and their fused scores, the best first; ties in the order of the leaves.
     """
-    if not 0 <= weight <= 1:
-        raise UsageError(f"weight {weight}: must be a share from 0 to 1")
     lowest = None
     if unknown.any():
         lowest = exact(may_be_best(-rough, 1, error)).min()
@@ -243,7 +239,7 @@ def first_near(
         corpus: with vectors in a store.
         asked: vector of the question, of length 1.
         shares, unknown, exact, top_k, weight, then: as in `first_fused`.
-        linked: positions of leaves -> these and others whose scores may be as high because of them.
+        linked: positions of leaves -> these, and the leaves that they can lift as high as themselves.
     """
     lowest = exact(np.sort(corpus.find_near(-asked, _LEAST_NEAR)[0])).min() if unknown.any() else None
     number = max(_LEAST_NEAR, _MORE_NEAR * top_k) if weight else 2 * top_k
@@ -299,8 +295,7 @@ def fused_with_words(
     Raises:
         UsageError: the weight is out of range.
     """
-    if not 0 <= weight <= 1:
-        raise UsageError(f"weight {weight}: must be a share from 0 to 1")
+    _check_weight(weight)
     return rounded((1 - weight) * scores + weight * words.shares(readable(question)))
 
 
@@ -325,9 +320,10 @@ def fuse(rankings: Sequence[Ranked], constant: float = _RANK_CONSTANT) -> Ranked
     for ranked in rankings:
         better = np.searchsorted(-ranked.scores, -ranked.scores, side="left")
         scores[ranked.ids] += 1 / (constant + 1 + better)
-    fused = _by_score(np.round(scores, _FUSED_DIGITS))
-    found = fused.scores > 0
-    return Ranked(fused.ids[found], fused.scores[found])
+    scores = np.round(scores, _FUSED_DIGITS)
+    order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] > 0]
+    return Ranked(order, scores[order])
 
 
 def make_single_step(name: str, embed: Embed | None = None) -> Retrieve:
@@ -351,6 +347,6 @@ def make_single_step(name: str, embed: Embed | None = None) -> Retrieve:
     return lambda question, corpus, top_k: rank_hybrid(question, corpus, embed, top_k)
 
 
-def _by_score(scores: Float[np.ndarray, " n"]) -> Ranked:
-    order = np.argsort(-scores, kind="stable")
-    return Ranked(order.astype(np.int64), scores[order])
+def _check_weight(weight: float) -> None:
+    if not 0 <= weight <= 1:
+        raise UsageError(f"weight {weight}: must be a share from 0 to 1")

@@ -311,19 +311,14 @@ def rank_noted(
     config = config or NoteSearch()
     corpus = noted.corpus
     asked = embed_question(corpus, embed, question)
-    if (
-        top_k is not None
-        and config == NoteSearch("best_of", words_weight=config.words_weight)
-        and (noted.notes or corpus.finds_near)
-    ):
-        if words_weight(question, embed, config.words_weight) == config.words_weight:
-            return _first_best_of(question, asked, noted, embed, config.words_weight, top_k)
+    weight = words_weight(question, embed, config.words_weight)
+    is_capped = config.mode == "best_of" and config.capped
+    if top_k is not None and is_capped and weight == config.words_weight and (noted.notes or corpus.finds_near):
+        return _first_best_of(question, asked, noted, embed, weight, top_k)
     own = _cosines(corpus.unit_vectors, asked)
-    top = None if config.words_weight else top_k
-    scores, telling = _mode_scores(question, asked, own, noted, embed, config, top)
+    scores, telling = _mode_scores(question, asked, own, noted, embed, config)
     by_words = bool(config.words_weight) and config.mode != "none"
     if config.words_weight:
-        weight = words_weight(question, embed, config.words_weight)
         scores = known_scores(scores, corpus, embed)
         scores = fused_with_words(scores, noted.words if by_words else corpus.words, question, weight)
     # A capped note lifts a chunk as high as the chunk it comes from. That one comes first, because it has the text.
@@ -421,20 +416,6 @@ def best_of_scores(
     return scores
 
 
-def telling_notes(
-    own: Float[np.ndarray, " chunks"], asking: Int[np.ndarray, " notes"], top_k: int | None
-) -> Int[np.ndarray, " _"]:
-    """Positions of notes that can change the first `top_k` of capped `best_of`: those from the `top_k` best chunks.
-
-    Scores only rise, so the last of the first `top_k` has at least the `top_k`-th own score. No note lifts a chunk
-    above the one that it comes from. So a search needs only a few notes, however many there are.
-    """
-    if top_k is None or top_k >= len(own):
-        return np.arange(len(asking))
-    least = np.partition(own, len(own) - top_k)[len(own) - top_k]
-    return np.flatnonzero(own[asking] >= least)
-
-
 def select_notes(
     scores: Float[np.ndarray, " notes"], groups: Int[np.ndarray, " notes"], most: int
 ) -> Int[np.ndarray, " _"]:
@@ -473,22 +454,17 @@ def _mode_scores(
     noted: NotedCorpus,
     embed: Embed,
     config: NoteSearch,
-    top_k: int | None,
 ) -> tuple[Float[np.ndarray, " leaves"], Int[np.ndarray, " _"]]:
-    """Scores of the leaves, and the positions of the notes that moved one, the best first.
-
-    Scores of `best_of` are exact for the first `top_k`, and the others are below those.
-    """
+    """Scores of the leaves, and the positions of the notes that moved one, the best first."""
     if not noted.notes or config.mode in ("none", "walk"):
         return own, np.zeros(0, np.int64)
     if config.mode == "best_of":
-        looked_at = telling_notes(own, noted.asking, top_k) if config.capped else np.arange(len(noted.notes))
-        scores = _cosines(noted.vectors[looked_at], asked)
+        scores = _cosines(noted.vectors, asked)
         if config.capped:
-            scores = np.minimum(scores, own[noted.asking[looked_at]])
-        moving = np.flatnonzero(scores > own[noted.answering[looked_at]])
+            scores = np.minimum(scores, own[noted.asking])
+        moving = np.flatnonzero(scores > own[noted.answering])
         best_first = moving[np.argsort(-scores[moving], kind="stable")]
-        return best_of_scores(own, scores, noted.answering[looked_at]), looked_at[best_first]
+        return best_of_scores(own, scores, noted.answering), best_first
     if config.mode == "all":
         vectors, places = noted.with_all(embed, config.max_share)
         return _cosines(vectors, asked), places

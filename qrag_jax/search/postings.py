@@ -16,7 +16,7 @@ from qrag_jax.chunking.text.words import bm25_tokens
 from qrag_jax.search.bm25 import CountedTexts, Postings
 
 _HASH_BYTES = 8
-_NUM_KEPT = 32  # words whose postings are in memory
+_MOST_KEPT = 32  # words whose postings are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ class StoredWords:
     def find(self, word: str) -> Postings:
         """As `WordCounts.find`."""
         if word not in self._found:
-            if len(self._found) >= _NUM_KEPT:
+            if len(self._found) >= _MOST_KEPT:
                 self._found.clear()
             hashed = np.uint64(_hash(word))
             self._found[word] = _joined([part.find(hashed) for part in self._parts])

@@ -1,12 +1,13 @@
 """Unit vectors that are kept in several arrays, such as those of mapped files, and are read like one array.
 
-An array may have codes beside its vectors, of one byte (int8) or two (float16) a number. Products with codes are off by
-at most the lengths of what coding lost, so the few vectors that may be among the nearest are then compared exactly:
+An array may have codes beside its vectors, of one byte (int8) or two (float16) a number. A product of codes differs
+from the exact one by at most the length of the coding errors. So only the few vectors that may be among the nearest are
+compared exactly:
 
     v = scale * code + r,   q = scale' * code' + s,   |q . v - scale * scale' * (code' . code)| <= |r| + |s| (1 + |r|)
 
 for |q| = |v| = 1. numkong, which the extra `near` brings, multiplies codes as they are. Without it, codes are turned
-into float32 first. A question is two int8 codes, the second one of what the first one lost, or one in float16:
+into float32 first. A question gets two int8 codes, the second of the rest that the first leaves, or one float16 code:
 
     |s| <= sqrt(dim) / (2 * 127)^2   or   |s| <= 2^-11
 """
@@ -24,7 +25,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 _CODED_ROWS = 1024  # turned into float32 at a time: 1.5 MB, which stay in a cache of the processor
-_MORE_ROWS = 8  # times as many for several questions, whose products take most of the time, and are faster in large
+_MORE_ROWS = 8  # times as many rows for several questions, because their products run faster in large blocks
 _BLOCK_ROWS = 32_768  # of codes that numkong multiplies at a time, in one thread
 CodeKind = Literal["float16", "int8"]
 
@@ -36,7 +37,7 @@ class Codes:
     Attributes:
         codes: int8 or float16 [n, dim].
         scales: float32 [n].
-        lost: the largest length of what coding lost of a vector.
+        lost: the largest distance between a vector and its coded form.
     """
 
     codes: np.ndarray

@@ -7,7 +7,7 @@ from qrag_jax.annotate.ask_chunks import Estimate, Estimated, Reading
 from qrag_jax.annotate.note_readers import NoteReading, ReaderTools, make_note_reader
 from qrag_jax.eval.notes.note_scores import NoteScores, check_modes, score_notes
 from qrag_jax.eval.notes.note_sets import STORIES, MakeNoteTask, read_babi_task, read_multihop_task
-from qrag_jax.index.build import load_noted_index
+from qrag_jax.index.load import load_noted_index
 from qrag_jax.index.settings import read_settings
 from qrag_jax.names import NOTE_MODES
 from qrag_jax.search.note_search import NotedCorpus, NoteSearch

@@ -95,9 +95,9 @@ def evaluate_pool(request: PooledRequest, watch: Watch = NOBODY) -> Pooled:
 def score_pool(
     trained: Run,
     task: Task,
-    methods: Sequence[str] = POOL_METHODS,
-    ks: Sequence[int] = (2, 4, 10),
-    seed: int = 0,
+    methods: Sequence[str],
+    ks: Sequence[int],
+    seed: int,
     watch: Watch = NOBODY,
     bank: PoolBank | None = None,
 ) -> Pooled:

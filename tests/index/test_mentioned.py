@@ -20,7 +20,7 @@ from qrag_jax.annotate.mentions import MentionsConfig, mention_notes
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.index import mentioned
 from qrag_jax.index.info import index_info
-from qrag_jax.index.load import load_with_notes
+from qrag_jax.index.load import load_noted_index
 from qrag_jax.index.prepare import Maker
 from qrag_jax.index.remove import remove_documents
 from qrag_jax.index.stores.sqlite import mention_rows
@@ -48,11 +48,10 @@ CUTS = (split_lines, split_pairs)
 
 def check(folder="i"):
     """The notes, their order and what was left out are those of `mention_notes`; gives the number of notes."""
-    corpus, kept = load_with_notes(folder)
-    assert kept.is_current
-    right = mention_notes(corpus.documents, corpus.nodes, mentioned.CONFIG)
+    kept, info = load_noted_index(folder), index_info(folder)
+    right = mention_notes(kept.corpus.documents, kept.corpus.nodes, mentioned.CONFIG)
     assert list(kept.notes) == list(right.notes)
-    assert index_info(folder).notes.left_out == right.left_out
+    assert info.are_notes_current and info.notes.left_out == right.left_out
     return len(right.notes)
 
 
@@ -137,7 +136,7 @@ def notes(tmp_path, monkeypatch):
 
 
 def texts_of(folder="i"):
-    return [one.text for one in load_with_notes(folder)[1].notes]
+    return [one.text for one in load_noted_index(folder).notes]
 
 
 def test_a_longer_name_hides_a_shorter_one_while_it_is_there(notes):
@@ -146,8 +145,8 @@ def test_a_longer_name_hides_a_shorter_one_while_it_is_there(notes):
     write_notes(notes, by_ann_lee="About the name.")  # now the film names this page
     note("i", "notes/by_ann_lee.md", mirror=False)
     check()
-    corpus, kept = load_with_notes("i")
-    owners = {node.id: node.document_id for node in corpus.nodes}
+    kept = load_noted_index("i")
+    owners = {node.id: node.document_id for node in kept.corpus.nodes}
     named = [(one.text, owners[one.answering]) for one in kept.notes]
     assert named == [
         ("Ann Lee is here.", "notes/ann_lee.md"),

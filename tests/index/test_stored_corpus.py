@@ -14,10 +14,9 @@ import pytest
 from support.indices import FILM, LEE, NOTED, RAIN, HashEncoder, load_maker, note, update, write_notes
 
 from qrag_jax.files.sqlite import Damaged
-from qrag_jax.index.build import load_noted_index
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.info import index_info
-from qrag_jax.index.load import load_index
+from qrag_jax.index.load import load_index, load_noted_index
 from qrag_jax.index.parts import make, near, part
 from qrag_jax.index.parts.make import Moved, damaged_files
 from qrag_jax.index.parts.part import StoredPart

@@ -33,9 +33,8 @@ from support.tiers import examples
 from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.documents.read import find_files
 from qrag_jax.index import update_notes as noting
-from qrag_jax.index.build import load_noted_index
 from qrag_jax.index.info import index_info
-from qrag_jax.index.load import load_index, load_with_notes
+from qrag_jax.index.load import load_index, load_noted_index
 from qrag_jax.index.remove import remove_documents
 from qrag_jax.index.settings import NotesSetting, read_settings
 from qrag_jax.index.shards import build_shard, merge_shards
@@ -444,5 +443,5 @@ def test_a_document_that_pretends_to_be_a_note_is_a_document(notes):
 
 def test_chosen_documents_have_the_notes_between_them(notes):
     note("i", notes)
-    _, found = load_with_notes("i", lambda names: [name for name in names if "weather" not in name])
+    found = load_noted_index("i", lambda names: [name for name in names if "weather" not in name])
     assert [one.text for one in found.notes] == [FILM]

@@ -194,6 +194,6 @@ def test_the_context_of_a_question_to_a_pool_is_its_gold():
 
 def test_refusals():
     with pytest.raises(InputError, match="the pool has no chunk to search in"):
-        PoolReader(PoolTexts([], [], np.zeros(0, int)))
+        PoolReader(PoolTexts([], [], np.zeros(0, int)), 2, 2)
     with pytest.raises(InputError, match="no question has its gold in the pool: 2 left out"):
         pool_task("p", PoolTexts(TEXTS, TITLES, np.arange(5)), [], notes=("2 left out",))

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -211,9 +213,9 @@ def test_refusals():
         rank_dense("key", CORPUS, lambda texts: np.ones((1, 2), np.float32))
     with pytest.raises(InputError, match=r"embedder: gave \(2, 5\) for 1 texts"):
         rank_dense("key", CORPUS, lambda texts: np.ones((2, 5), np.float32))
-    for weight in (-0.1, 1.1, np.nan):
+    for weight, top_k in itertools.product((-0.1, 1.1, np.nan), (None, 1)):
         with pytest.raises(UsageError, match="weight .*: must be a share from 0 to 1"):
-            rank_hybrid("key", CORPUS, embed, weight=weight)
+            rank_hybrid("key", CORPUS, embed, top_k, weight)
     for constant in (-1.0, np.inf, np.nan):
         with pytest.raises(UsageError, match="constant .*: must be finite and at least 0"):
             fuse([ranked([0])], constant)

@@ -22,7 +22,6 @@ from qrag_jax.search.note_search import (
     rank_noted,
     rank_noted_words,
     select_notes,
-    telling_notes,
     walk_order,
 )
 from qrag_jax.types import Chunk, Document, InputError, Note, UsageError
@@ -289,20 +288,6 @@ def test_a_note_that_lies_does_not_beat_the_text(question):
     for mode in NOTE_MODES:
         rank_noted(question, lies, by_words, NoteSearch(mode))
     assert corpus.texts == tuple(FACTS)  # and what is read of it is its own
-
-
-@examples(100)
-@given(st.data())
-def test_notes_that_are_not_looked_at_change_nothing(data):
-    own = np.round(data.draw(arrays.arrays(np.float64, st.integers(1, 6), elements=UNIT)), 1)  # with ties
-    notes = data.draw(arrays.arrays(np.float64, st.integers(0, 8), elements=UNIT))
-    answering, asking = (np.array([data.draw(st.integers(0, len(own) - 1)) for _ in notes], np.int64) for _ in "ab")
-    top_k = data.draw(st.integers(1, 7))
-    telling = telling_notes(own, asking, top_k)
-    few = best_of_scores(own, notes[telling], answering[telling], asking[telling])
-    every = best_of_scores(own, notes, answering, asking)
-    first, wanted = (np.argsort(-scores, kind="stable")[:top_k] for scores in (few, every))
-    assert first.tolist() == wanted.tolist() and few[first].tolist() == every[wanted].tolist()
 
 
 @pytest.mark.parametrize("mode", NOTE_MODES)

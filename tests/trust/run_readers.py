@@ -30,7 +30,7 @@ from qrag_jax.files.folder_lock import LOCK, lock_folder
 from qrag_jax.files.manifest import find_damage, listed_files, write_manifest
 from qrag_jax.files.sqlite import SQLITE_ERRORS
 from qrag_jax.files.whole_file import write_json
-from qrag_jax.index.build import load_noted_index
+from qrag_jax.index.load import load_noted_index
 from qrag_jax.index.prepare import Maker
 from qrag_jax.index.settings import IndexSettings, NotesSetting, with_sha256, write_settings
 from qrag_jax.index.stores.sqlite.database import create, writing_to

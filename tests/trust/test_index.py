@@ -42,10 +42,9 @@ from trust.index_writers import (
 
 from qrag_jax.documents.read import find_files
 from qrag_jax.files.sqlite import SQLITE_ERRORS, Damaged
-from qrag_jax.index.build import load_noted_index
 from qrag_jax.index.folder import is_index
 from qrag_jax.index.info import index_info
-from qrag_jax.index.load import load_index
+from qrag_jax.index.load import load_index, load_noted_index
 from qrag_jax.index.remove import remove_documents
 from qrag_jax.index.shards import build_shard, merge_shards
 from qrag_jax.index.update import Plan

@@ -1,4 +1,4 @@
-"""Long contexts in an evaluation: drawn one by one into mapped files; how often their noise repeats; peak memory."""
+"""Draws long contexts of an evaluation into mapped files, counts repeats of their noise, and reads the peak memory."""
 
 import re
 from pathlib import Path

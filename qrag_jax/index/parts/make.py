@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ from qrag_jax.unit_rows import are_unit, unit_rows
 Load = Callable[[], Embed | None]
 FOLDER = "search"  # in the folder of an index
 DOCUMENTS, NOTES = ".documents", ".notes"  # the two kinds of files
-UNSAID = 2  # of a leaf of which no encoder has told whether it knows its words
+UNSAID = 2  # a leaf whose words no encoder has checked yet
 _MOST_BYTES = 80_000_000  # of the vectors of a part that is made in memory
 _NUM_ASKED, _NUM_WORDS = 1000, 12  # questions for a graph, and words of one
 _TRIES = 5
@@ -221,7 +222,10 @@ def _key(digest: bytes) -> int:
 
 
 def _copy_key(text: str) -> int:
-    """63 bits of a hash of a text and its words: in one of 10 million indexes, two of a million texts have the same."""
+    """63 bits of a hash of the text without extra white space.
+
+    Of 20 million indexes with a million texts each, about one has two texts with the same key.
+    """
     return _key(parts_sha256(to_bytes(without_space(text)))) >> 1
 
 
@@ -276,8 +280,8 @@ def note_part(
 ) -> Part:
     """The part of the notes of some documents, read from the catalogue.
 
-    A row is a note, in the order of the leaves. The texts of its words are the leaves of the document: each has the
-    notes of that leaf, without repeated ones.
+    A row is a note; rows are in the order of the leaves. The words are counted in one text for each leaf: its notes,
+    each text once.
 
     Args:
         some: positions in the list.
@@ -331,7 +335,8 @@ def note_part(
     )
 
 
-# Of each note: its leaf, the row number and leaf that it comes from, its row in the catalogue and its place there.
+# A note has these columns: its leaf, the row number and the leaf of the document that it comes from, its row in the
+# catalogue (counted in its own document), its place in that row, and its number of tokens.
 NOTE_COLUMNS = ("answering", "asking_number", "asking", "row", "placed", "num_tokens")
 
 
@@ -378,13 +383,8 @@ def refresh(
     documents = listed_documents(connection, folder)
     (folder / FOLDER).mkdir(exist_ok=True)
     notes = listed_notes(connection, folder, documents)
-
-    def of_documents(some: Sequence[int]) -> Part:
-        return document_part(connection, folder, documents, some, load)
-
-    def of_notes(some: Sequence[int]) -> Part:
-        return note_part(connection, folder, notes, some, documents)
-
+    of_documents = partial(document_part, connection, folder, documents, load=load)
+    of_notes = partial(note_part, connection, folder, notes, documents=documents)
     code_kind = None if settings.vectors == "float32" else settings.vectors
     damaged = _refresh(connection, folder, DOCUMENTS, documents, of_documents, code_kind)
     _make_graphs(connection, folder, documents, load, says)
@@ -477,7 +477,11 @@ def damaged_files(folder: Path) -> list[Path]:
 
 
 def _whole_parts(folder: Path, kind: str) -> tuple[list[StoredPart], tuple[str, ...]]:
-    """The current files of a kind, and the names of damaged ones; those are removed, and those of other versions."""
+    """Reads the current files of a kind, and removes damaged files and those of other versions.
+
+    Returns:
+        The files, and the names of the damaged ones.
+    """
     found, damaged = [], []
     for path in (folder / FOLDER).glob(f"*{kind}"):
         try:
@@ -494,7 +498,10 @@ def _whole_parts(folder: Path, kind: str) -> tuple[list[StoredPart], tuple[str, 
 
 
 def _to_merge(placed: Sequence[Placed], num_new: int, code_kind: CodeKind | None) -> list[Placed]:
-    """The files to write again: with other codes, with many removed documents, or small ones beside what is new."""
+    """Chooses the files to write again.
+
+    These are files with other codes, with many removed documents, or small beside the new rows.
+    """
     found, total = [], num_new
     for one in sorted(placed, key=lambda one: one.num_kept):
         kept, size = one.num_kept, int(one.part.sizes.sum())

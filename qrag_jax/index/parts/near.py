@@ -1,15 +1,14 @@
 """Approximate search of a large search file: a graph of its vectors, by usearch (extra `near`).
 
 A graph is used only after it has shown that it finds what an exact comparison finds. It stands beside its file of
-documents, in a file of its own that can be removed: searches then compare all vectors. Equal vectors are one vertex:
-each of many copies would be linked to other copies alone, so a search would not get from them to the rest.
+documents, in a file of its own that can be removed: searches then compare all vectors. Equal vectors share one vertex.
+Otherwise copies would link only to each other, and a search would not get from them to the rest.
 """
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -26,75 +25,55 @@ _TRIED = (64, 128, 256, 512, 1024, 2048)  # vectors that a search looks at; the 
 _ADDED = 100_000  # vectors copied at a time
 _AT_ONCE = 32  # questions that are compared with all vectors
 _SLACK = 1e-6  # of scores that are equal
-_FOUND_FOR_EACH = 4  # that are compared exactly, for each one wanted: the graph has int8
-_COPIES_FOR_EACH = 4  # of a vertex, for each one wanted; copies of removed documents are among them
-
-
-class Graph:
-    """The graph of a file, mapped.
-
-    Attributes:
-        is_used: its recall was at least .99 when it was made; otherwise the file has no graph.
-        most: rows of any search.
-    """
-
-    most = 1000  # a search for more takes as long as a comparison of all
-
-    def __init__(self, path: Path) -> None:
-        """Maps a graph, and compares it with its hashes.
-
-        Raises:
-            Damaged: the file was changed or cut off.
-            ImportError: usearch is missing.
-        """
-        from usearch.index import Index
-
-        file = ArrayFile(path)
-        self.is_used = file.about["recall"] >= LEAST_RECALL
-        if self.is_used:
-            self._graph = file.read("graph")  # usearch reads it, and does not keep it
-            index: Any = Index.restore(self._graph.data, view=True)
-            index.expansion_search = file.about["tried"]
-            self._vertices = _Vertices(index, file.read("rows"), file.read("starts"))
-
-    def find(self, question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
-        """About `k` rows that are nearest to a vector, and more, in their order."""
-        return self._vertices.find(question, k)
+_FOUND_FOR_EACH = 4  # rows compared exactly for each one wanted, because the graph has int8
+_COPIES_FOR_EACH = 4  # rows of one vertex for each one wanted; some may be of removed documents
 
 
 @dataclass(frozen=True, eq=False)
-class _Vertices:
-    """An index of usearch over distinct vectors.
+class Graph:
+    """An index of usearch over the distinct vectors of a file.
 
     Attributes:
         index: its keys are numbers of vertices.
         rows: of all vertices, one after the other.
         starts: the first of the rows of each vertex, then their number.
+        mapped: the bytes of the index, which usearch reads and does not keep; None for an index in memory.
+        most: rows of any search; one for more takes as long as a comparison of all.
     """
 
     index: Any
     rows: Int[np.ndarray, " rows"]
     starts: Int[np.ndarray, " starts"]
+    mapped: np.ndarray | None = None
+    most: ClassVar[int] = 1000
 
     def find(self, question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
-        """As `Graph.find`."""
+        """About `k` rows that are nearest to a vector, and more, in their order."""
         found = self.index.search(question, _FOUND_FOR_EACH * k).keys.astype(np.int64).tolist()
         most = _COPIES_FOR_EACH * k
         return np.sort(np.concatenate([self.rows[self.starts[one] : self.starts[one + 1]][:most] for one in found]))
 
 
 def open_graph(part: StoredPart) -> Graph | None:
-    """The graph of a file; None if it has none, or usearch is missing.
+    """The graph of a file, mapped; None if it has none, its recall is below .99, or usearch is missing.
 
     Raises:
         Damaged: the graph was changed or cut off.
     """
     path = part.path.with_suffix(GRAPH)
+    if not path.exists():
+        return None
     try:
-        graph = Graph(path) if path.exists() else None
+        from usearch.index import Index
     except ImportError:
         return None
-    return graph if graph is not None and graph.is_used else None
+    file = ArrayFile(path)
+    if file.about["recall"] < LEAST_RECALL:
+        return None
+    mapped = file.read("graph")
+    index: Any = Index.restore(mapped.data, view=True)
+    index.expansion_search = file.about["tried"]
+    return Graph(index, file.read("rows"), file.read("starts"), mapped)
 
 
 def make_graph(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float:
@@ -127,7 +106,7 @@ def make_graph(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float
     for start in range(0, len(first), _ADDED):
         some = np.arange(start, min(start + _ADDED, len(first)))
         index.add(some, vectors[first[some]], threads=os.cpu_count() or 1)
-    made = _Vertices(index, rows, starts)
+    made = Graph(index, rows, starts)
     worst: list[float] = []  # score of the last of the nearest
     for start in range(0, len(questions), _AT_ONCE):
         products = questions[start : start + _AT_ONCE] @ vectors.T
@@ -146,7 +125,7 @@ def make_graph(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float
     return recall
 
 
-def _recall(made: _Vertices, vectors: np.ndarray, questions: np.ndarray, worst: Sequence[float]) -> float:
+def _recall(made: Graph, vectors: np.ndarray, questions: np.ndarray, worst: Sequence[float]) -> float:
     """The share of the nearest that are found, of which the worst score is known; equal vectors count alike."""
     found = 0
     for question, least in zip(questions, worst, strict=True):

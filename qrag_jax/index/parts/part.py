@@ -9,7 +9,7 @@
 
 The catalogue has all that is in such a file, so a file may be missing or out of date: a reader uses the documents whose
 number and key are those of the catalogue, and reads the others from there. Vectors of removed documents are overwritten
-with zeros. Their digest is not looked at again, so a writer may be killed in the middle.
+with zeros. Nobody compares their digest after that, so a writer may be killed while it overwrites them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,13 +57,6 @@ class Part:
     def starts(self) -> Int[np.ndarray, " starts"]:
         """The first row of each document, then the number of rows."""
         return starts_of(self.sizes)
-
-    def vectors_of(self, document: int) -> Float[np.ndarray, "rows dim"]:
-        """The vectors of a document."""
-        return self.vectors[self.starts[document] : self.starts[document + 1]]
-
-    def check_vectors(self, documents: Int[np.ndarray, " _"]) -> None:
-        """Vectors in memory need no check."""
 
     def row_part(self, places: Int[np.ndarray, " rows"], documents: Int[np.ndarray, " _"]) -> RowPart:
         """The vectors, for a pool in which the rows have these places."""
@@ -113,14 +106,6 @@ class StoredPart:
     def starts(self) -> Int[np.ndarray, " starts"]:
         """The first row of each document, then the number of rows."""
         return starts_of(self.sizes)
-
-    def vectors_of(self, document: int) -> Float[np.ndarray, "rows dim"]:
-        """The vectors of a document, not compared with their digest."""
-        return self._rows("vectors", document)
-
-    def check_vectors(self, documents: Int[np.ndarray, " _"]) -> None:
-        """Compares the vectors of documents with their digests, once; raises as `check`."""
-        self._check("vectors", documents)
 
     @property
     def code_kind(self) -> CodeKind | None:
@@ -225,8 +210,10 @@ def write_part(
         arrays[name] = [part.per_row[name][some] for part, some in zip(parts, rows, strict=True)]
     arrays |= {name: [getattr(words, name)] for name in _WORDS}
     for part, some in pairs:
-        part.check_vectors(some)
-    vectors = [part.vectors_of(one) for part, some in pairs for one in some.tolist()]  # views of files
+        if isinstance(part, StoredPart):
+            part._check("vectors", some)
+    # Views of files.
+    vectors = [part.vectors[part.starts[one] : part.starts[one + 1]] for part, some in pairs for one in some.tolist()]
     arrays |= {"digests": map(_digest, vectors), "vectors": vectors}
     about = {"version": _VERSION, "per_document": list(parts[0].per_document), "per_row": list(parts[0].per_row)}
     about |= {"codes": code_kind, "code_error": 0.0}

@@ -19,8 +19,7 @@ from support.tiers import PATIENCE
 
 from qrag_jax.documents.read import find_files
 from qrag_jax.errors import InputError, InputWarning, UsageError
-from qrag_jax.index.build import load_noted_index
-from qrag_jax.index.load import load_index
+from qrag_jax.index.load import load_index, load_noted_index
 from qrag_jax.index.prepare import Maker
 from qrag_jax.index.remove import remove_documents
 from qrag_jax.index.settings import read_settings

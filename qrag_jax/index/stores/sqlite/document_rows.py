@@ -43,10 +43,11 @@ from qrag_jax.index.stores.sqlite.entries import (
 from qrag_jax.index.stores.sqlite.mention_rows import forget_mentions_of, survey_mentions
 from qrag_jax.index.stores.sqlite.note_rows import (
     Pair,
-    check_notes_of,
     delete_notes_of,
     put_note_row,
     read_note_row,
+    read_notes_of,
+    rows_from,
     survey_notes,
 )
 from qrag_jax.index.stores.sqlite.text_rows import delete_keys, put_keys, read_keys
@@ -206,9 +207,10 @@ def look_over(folder: Path, names: Collection[str] | None, known: dict[str, Know
             with reading_from(folder) as connection:
                 known = known or read_ledger(connection, folder)
                 if known.keys() - names:
-                    for name in known.keys() & names:
+                    for name in known.keys() & names:  # a read checks what it reads
                         _read_checked(connection, folder, to_bytes(name))
-                        check_notes_of(connection, folder, name)
+                        read_notes_of(connection, folder, name)
+                        rows_from(connection, folder, name)
                     return Survey(known, ())
         except Damaged:
             pass
@@ -305,8 +307,7 @@ def put_beside(connection: sqlite3.Connection, folder: Path, document_id: str, f
     """
     key = to_bytes(document_id)
     with transaction(connection, folder / CATALOGUE):
-        found = connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} WHERE ledger.id = ?", (key,)).fetchone()
-        known = None if found is None else _checked(found)[0]
+        known = read_document(connection, folder, document_id)
         if known is None or known.row is None:
             raise Damaged(f"{folder}: document {document_id}: changed since it was written; {advice(folder)}")
         error = b"" if failure is None else _join(failure)

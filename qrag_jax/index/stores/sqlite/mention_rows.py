@@ -31,6 +31,7 @@ from qrag_jax.files.sqlite import SQLITE_ERRORS, Damaged
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.stores.sqlite.database import FORMAT, advice, format_of, named
 from qrag_jax.index.stores.sqlite.entries import to_bytes, to_text
+from qrag_jax.index.stores.sqlite.text_rows import find_keys
 
 BEGIN_WORDS = 4  # so many that few names share them
 AMBIGUOUS, COMMON = 1, 2  # reasons why a name is silent
@@ -79,23 +80,6 @@ def begin_key(words: Sequence[str]) -> int:
 def pair_keys(name: Name) -> list[int]:
     """The keys of the pairs of words of a name; of its word, if it has one."""
     return [begin_key(pair) for pair in pairwise(name)] or [begin_key(name)]
-
-
-@dataclass(frozen=True)
-class OwnedName:
-    """A name that a chunk owns.
-
-    Attributes:
-        number: of the row of its document.
-        node: of the chunk in it.
-        name: in its normal form.
-        is_term: as written there.
-    """
-
-    number: int
-    node: int
-    name: Name
-    is_term: bool
 
 
 @dataclass(frozen=True)
@@ -152,13 +136,16 @@ class MentionRows:
         self.connection.execute("DELETE FROM changed")
         return found
 
-    def put_names(self, names: Iterable[OwnedName]) -> None:
-        """Adds names of chunks; one that is there with the same name becomes a term if either is."""
-        terms: dict[tuple[int, int, Name], bool] = {}
-        for one in names:
-            place = one.number, one.node, one.name
-            terms[place] = terms.get(place, False) or one.is_term
-        for (number, node, name), is_term in terms.items():
+    def put_names(self, number: int, names: Iterable[tuple[Name, int, bool]]) -> None:
+        """Adds names of chunks of a document. If a chunk has a name twice, the name is a term if one of the two is.
+
+        Args:
+            names: (name, its chunk, whether it is a term), as from `names_of`.
+        """
+        terms: dict[tuple[Name, int], bool] = {}
+        for name, node, is_term in names:
+            terms[name, node] = terms.get((name, node), False) or is_term
+        for (name, node), is_term in terms.items():
             text = to_bytes(_BETWEEN_WORDS.join(name))
             self._put("names", name_key(name), number, node, int(is_term), begin_key(name), text)
 
@@ -225,16 +212,13 @@ class MentionRows:
         if not len(wanted):
             return []
         columns = [np.searchsorted(wanted, np.array(pair_keys(name), _BEGIN)) for name in names]
-        is_wanted = np.zeros(1 << 16, bool)  # by the lower half, which excludes most of them
-        is_wanted[wanted & 0xFFFF] = True
         found: list[int] = []
         rows = self._checked("read", "TRUE")
         for first in range(0, len(rows), _BATCH):
             numbers, contents = zip(*rows[first : first + _BATCH], strict=True)
             ends = np.cumsum([len(content) // _BEGIN.itemsize for content in contents])
             pairs = np.frombuffer(b"".join(contents), _BEGIN)
-            near = np.flatnonzero(is_wanted[pairs & 0xFFFF])
-            hits = near[np.isin(pairs[near], wanted)]
+            hits = find_keys(wanted, pairs)
             there = np.zeros((len(numbers), len(wanted)), bool)
             there[np.searchsorted(ends, hits, "right"), np.searchsorted(wanted, pairs[hits])] = True
             may = np.any([there[:, own].all(axis=1) for own in columns], axis=0)

@@ -219,29 +219,6 @@ def index_notes(connection: sqlite3.Connection, folder: Path) -> None:
             connection.execute("CREATE INDEX IF NOT EXISTS notes_by_answering ON notes (answering, asking, sha256)")
 
 
-def rows_of(connection: sqlite3.Connection, document_id: str) -> list[NoteRow]:
-    """The rows that are removed with a document, unchecked."""
-    key = to_bytes(document_id)
-    query = f"SELECT {_COLUMNS} FROM notes WHERE answering = ? OR asking = ?"
-    return [
-        NoteRow((to_text(answering), to_text(asking)), *rest)
-        for answering, asking, *rest in connection.execute(query, (key, key))
-    ]
-
-
-def check_notes_of(connection: sqlite3.Connection, folder: Path, document_id: str) -> None:
-    """Checks the rows that are removed with a document.
-
-    Raises:
-        Damaged: a row was changed; the message names it.
-    """
-    key = to_bytes(document_id)
-    with named(folder / CATALOGUE):
-        for column in ("answering", "asking"):
-            for values in connection.execute(f"SELECT {_COLUMNS}, sha256 FROM notes WHERE {column} = ?", (key,)):
-                _whole(values, folder)
-
-
 def put_note_row(connection: sqlite3.Connection, row: NoteRow) -> None:
     """Writes or replaces a row; the caller has opened a transaction."""
     _forget_mark(connection)

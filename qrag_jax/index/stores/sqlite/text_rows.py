@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int, UInt64
+from jaxtyping import Int, UInt, UInt64
 
 from qrag_jax.files.sqlite import SQLITE_ERRORS
 
@@ -70,13 +70,18 @@ class TextKeys:
     def find(self, keys: Iterable[bytes]) -> dict[bytes, list[tuple[int, int]]]:
         """(number, node) of the chunks whose texts may have these keys, by the beginnings of the keys."""
         wanted = np.frombuffer(b"".join({key[:_SIZE] for key in keys}), _KEY)
-        is_wanted = np.zeros(1 << 16, bool)  # by the lowest bits, which exclude most of them
-        is_wanted[wanted & 0xFFFF] = True
-        near = np.flatnonzero(is_wanted[self.keys & 0xFFFF])
-        places = near[np.isin(self.keys[near], wanted)]
+        places = find_keys(wanted, self.keys)
         rows = np.searchsorted(self.ends, places, "right")
         nodes = places - np.concatenate([[0], self.ends])[rows]
         found: defaultdict[bytes, list[tuple[int, int]]] = defaultdict(list)
         for place, number, node in zip(places.tolist(), self.numbers[rows].tolist(), nodes.tolist(), strict=True):
             found[self.keys[place].tobytes()].append((number, node))
         return found
+
+
+def find_keys(wanted: UInt[np.ndarray, " wanted"], keys: UInt[np.ndarray, " keys"]) -> Int[np.ndarray, " _"]:
+    """The increasing positions of a few wanted keys among many."""
+    is_wanted = np.zeros(1 << 16, bool)  # by the lowest bits, which exclude most keys
+    is_wanted[wanted & 0xFFFF] = True
+    near = np.flatnonzero(is_wanted[keys & 0xFFFF])
+    return near[np.isin(keys[near], wanted)]
