@@ -26,6 +26,7 @@ _K1 = 1.5  # saturation of repeated words
 _B = 0.75  # weight of the length normalisation
 _IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
 _CACHED_TEXTS = 32_768  # whose scores are added together: they stay in a cache of the processor
+_COMMON, _MOST_COMMON = 3, 32  # a word is common in a third of the texts; of so many all counts are kept
 
 
 Postings = tuple[Int[np.ndarray, " _"], Integer[np.ndarray, " _"]]  # texts that contain a word, and how often each does
@@ -89,6 +90,7 @@ class Bm25Index:
         """
         self._words = CountedTexts(texts, tokenize) if isinstance(texts, Sequence) else texts
         self.num_texts, self._tokenize = len(self._words.lengths), tokenize
+        self._common: dict[str, np.ndarray] = {}
 
     def scores(self, question: str, among: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, " M"]:
         """BM25 score of every text of the context. Unknown words add nothing; repeated words count again.
@@ -103,14 +105,14 @@ class Bm25Index:
         scores = np.zeros(len(lengths))
         if not lengths.any():
             return scores
-        damping = self._all_damping if among is None else _damping(lengths)
+        damping = None if among is None else _damping(lengths)
         for word, weight in self._asked(question).items():
-            texts, counts = self._words.find(word)
-            if among is not None:
-                counts = self._counts_of(texts, counts, among)
-                texts = np.flatnonzero(counts)
-                counts = counts[texts]
-            _add(scores, weight * _rarity(len(lengths), len(texts)), texts, counts, damping)
+            if among is None or damping is None:
+                self._add(scores, weight * _rarity(self.num_texts, self._num_with(word)), word)
+                continue
+            counts = self._counts_of(*self._words.find(word), among)
+            there = np.flatnonzero(counts)
+            _add(scores, weight * _rarity(len(among), len(there)), there, counts[there], damping)
         return scores
 
     def shares(self, question: str) -> Float[np.ndarray, " N"]:
@@ -134,7 +136,7 @@ class Bm25Index:
             if is_whole:
                 shares[texts] += rarity
             else:
-                _add(shares, rarity, texts, counts, self._all_damping)
+                self._add(shares, rarity, word)
         return np.divide(shares, most, out=shares) if most else shares
 
     def words_of(self, text: str, most: int | None = None) -> set[str]:
@@ -171,6 +173,21 @@ class Bm25Index:
             return asked_words(question, self._words)
         return {word: float(number) for word, number in Counter(self._tokenize(question)).items()}
 
+    def _add(self, scores: Float[np.ndarray, " N"], factor: float, word: str) -> None:
+        """`_add` to the scores of the pool. Counts of common words are kept for all texts: no text is looked up."""
+        texts, counts = self._words.find(word)
+        if not len(texts):
+            return
+        if self.num_texts <= _CACHED_TEXTS or len(texts) * _COMMON <= self.num_texts:
+            _add(scores, factor, texts, counts, self._all_damping)
+            return
+        if word not in self._common:
+            if len(self._common) == _MOST_COMMON:
+                self._common.clear()
+            self._common[word] = np.zeros(self.num_texts, counts.dtype)
+            self._common[word][texts] = counts
+        _add(scores, factor, None, self._common[word], self._all_damping)
+
     def _num_with(self, word: str) -> int:
         """The number of texts of the pool with the word."""
         return len(self._words.find(word)[0])
@@ -191,16 +208,16 @@ class Bm25Index:
 def _add(
     scores: Float[np.ndarray, " N"],
     factor: float,
-    texts: Int[np.ndarray, " _"],
+    texts: Int[np.ndarray, " _"] | None,
     counts: Integer[np.ndarray, " _"],
     damping: Float[np.ndarray, " N"],
 ) -> None:
-    """Adds `factor * count / (count + damping)` of a word to the scores of its texts, which it has once each."""
-    for start in range(0, len(texts), _CACHED_TEXTS):
-        some = texts[start : start + _CACHED_TEXTS].astype(np.intp)  # once, and not for each use
-        added = counts[start : start + _CACHED_TEXTS].astype(np.float64)
-        below = damping.take(some)
-        below += added
+    """Adds `factor * count / (count + damping)` of a word to the scores of texts; None are all."""
+    for start in range(0, len(counts), _CACHED_TEXTS):
+        piece = slice(start, start + _CACHED_TEXTS)
+        some = piece if texts is None else texts[piece].astype(np.intp)  # once, and not for each use
+        added = counts[piece].astype(np.float64)
+        below = damping[some] + added
         added *= factor
         added /= below
         scores[some] += added

@@ -9,6 +9,7 @@ from support.tiers import examples
 
 from qrag_jax.chunking.text import words as word_module
 from qrag_jax.chunking.text.words import bm25_tokens, plain_tokens
+from qrag_jax.search import bm25
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.types import InputError
 
@@ -177,6 +178,21 @@ def test_a_repeated_word_counts_again_and_unknown_words_do_not_count():
     index = Bm25Index(TEXTS)
     np.testing.assert_allclose(index.scores("milk milk"), 2 * index.scores("milk"))
     np.testing.assert_array_equal(index.scores("milk xyzzy"), index.scores("milk"))
+
+
+def test_counts_of_common_words_in_all_texts_change_no_score(monkeypatch):
+    rng = np.random.default_rng(0)
+    texts = [
+        " ".join(rng.choice(["the", "of", "lamp", "key", "hall"], size, p=[0.5, 0.3, 0.1, 0.06, 0.04]))
+        for size in rng.integers(0, 12, 100)
+    ]
+    question, index = "the key of the hall", Bm25Index(texts)
+    expected = index.scores(question), index.shares(question)
+    assert not index._common
+    monkeypatch.setattr(bm25, "_CACHED_TEXTS", 7)
+    for _ in range(2):
+        assert all(map(np.array_equal, (index.scores(question), index.shares(question)), expected))
+    assert set(index._common) == {"the", "of"}
 
 
 def test_shares_by_hand():
