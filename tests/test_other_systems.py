@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.tiers import PATIENCE
+from support.tiers import PATIENCE, slow_but
 
 from qrag_jax.documents.kinds import is_installed
 from qrag_jax.models.encoder.sources import is_installed as has_minilm
@@ -94,7 +94,7 @@ def check(done: subprocess.CompletedProcess, found: str) -> None:
     assert found in done.stdout and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("system", [pytest.param("macos", marks=pytest.mark.full), "neither"], indirect=True)
+@pytest.mark.parametrize("system", slow_but([], ["macos", "neither"], ["neither"]), indirect=True)
 def test_everything_is_imported(tmp_path, system):
     absent = {"macos": [], "neither": ["fcntl", "resource"]}[system]
     check(python(IMPORTS, folder=tmp_path), f"{absent}\nFalse False\n")

@@ -14,7 +14,7 @@ import beartype
 import jaxtyping
 import numpy as np
 import pytest
-from support.syntax import syntax_tree
+from support.syntax import statements, syntax_tree
 from support.tiers import PATIENCE
 
 import qrag_jax
@@ -53,7 +53,7 @@ IMPORTED_BY_OTHERS = {"lxml_html_clean", "opentelemetry-exporter-otlp-proto-http
 def imported_packages() -> set[str]:
     names = set()
     for path in (ROOT / "qrag_jax").rglob("*.py"):
-        for node in ast.walk(syntax_tree(path.read_text(encoding="utf-8"))):
+        for node in statements(syntax_tree(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

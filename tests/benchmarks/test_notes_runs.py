@@ -69,6 +69,7 @@ def test_picks_are_those_of_a_search(pool, retriever):
     assert found.embedded.tolist() == [0, 0, 0] and (found.seconds > 0).all()
 
 
+@pytest.mark.slow
 def test_all_chunks_are_found_at_last_and_too_many_picks_are_as_many_as_there_are(pool, retriever):
     found = score_run(pool, retriever, (5,), num_steps=9)
     assert found.all_gold.tolist() == [[1], [1], [1]]

@@ -79,13 +79,13 @@ def test_the_steps_are_those_of_a_search_in_the_files(run, files, capsys):
 
 def test_a_file_given_twice_is_read_once(run, files, capsys):
     paths = ["diary.txt", *files, "./diary.txt"]
-    assert main(["find", run.folder, *paths, QUESTION, "--num_steps", "1", "--json"]) == 0
+    assert main(["find", run.folder, *paths, QUESTION, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["num_chunks"] == 6
 
 
-def test_what_the_window_cuts_is_said(tmp_path, files, save_untrained, capsys):
-    save_untrained(tmp_path / "run", window=8)
-    assert main(["find", "run", "diary.txt", QUESTION, "--num_steps=1"]) == 0
+def test_what_the_window_cuts_is_said(run, tmp_path, files, capsys):
+    (tmp_path / "long.txt").write_text(f"It rained.\n\nMary went {'on and ' * 32}on.\n\nMary picked up the milk.\n")
+    assert main(["find", run.folder, "long.txt", QUESTION]) == 0
     captured = capsys.readouterr()
     expected = "1 of 3 chunks are longer than this run reads; only their beginning was searched\n"
     assert captured.err.splitlines(keepends=True)[1:] == [expected]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.encoders import small_minilm
 from support.indices import SETTINGS, HashEncoder, chunk_lines, count_words, log_lines, maker, update, write_notes
 
 from qrag_jax import open_index
@@ -162,9 +163,14 @@ def test_the_size_is_said_and_too_small_a_disk_refused_before_anything_is_read(n
 def test_an_index_that_stores_them_compares_them_by_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     notes = write_notes("notes", a="Mary has the key.", b="John went home.")
-    for name, late in (("i", True), ("j", False)):
-        build_index(name, [notes], index_settings(notes="none", late=late))
-    with open_index("i") as stored, open_index("j") as plain:
+    with small_minilm(tmp_path / "minilm"):
+        for name, late in (("i", True), ("j", False)):
+            build_index(name, [notes], index_settings(notes="none", late=late))
+        check_default("i", "j")
+
+
+def check_default(with_tokens, without):
+    with open_index(with_tokens) as stored, open_index(without) as plain:
         found = stored.find("Who has the key?")
         assert found.late is not None and found.late.num_tokens < 10  # only the question was read
         assert plain.find("Who has the key?").late is None

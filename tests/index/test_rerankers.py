@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.encoders import small_minilm
 from support.talkers import tiny_talker
 
 from qrag_jax import open_index
@@ -14,6 +15,13 @@ from qrag_jax.types import Document, TextCounts, UsageError
 
 DOCUMENTS = [Document(str(number), f"The lamp stands in room {number}.") for number in range(4)]
 QUESTION = "Where is the lamp in room 0?"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def minilm(tmp_path_factory):
+    """Two of its layers: no test asks what it knows."""
+    with small_minilm(tmp_path_factory.mktemp("minilm")):
+        yield
 
 
 @pytest.fixture(scope="module")

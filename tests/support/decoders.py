@@ -100,16 +100,17 @@ def numpy_decoder(config: DecoderConfig, params, tokens) -> np.ndarray:
         layer = jax.tree.map(itemgetter(number), p["layers"])
         inner = [norm(layer["attention_norm"], row) for row in rows]
         attended = []
+        shared = range(config.num_kv_heads)
+        keys = [np.array([head(layer, "key", x, each, place) for place, x in enumerate(inner)]) for each in shared]
+        values = [
+            np.array([dense(layer, "value", x)[each * size : (each + 1) * size] for x in inner]) for each in shared
+        ]
         for here, x in enumerate(inner):
             heads = []
             for index in range(config.num_heads):
-                query = head(layer, "query", x, index, here)
-                shared = index // group
-                seen = range(here + 1)
-                scores = [query @ head(layer, "key", inner[s], shared, s) / math.sqrt(size) for s in seen]
-                weights = np.exp(scores) / np.exp(scores).sum()
-                values = [dense(layer, "value", inner[s])[shared * size : (shared + 1) * size] for s in seen]
-                heads.append(weights @ np.array(values))
+                query, seen = head(layer, "query", x, index, here), slice(here + 1)
+                weights = np.exp(keys[index // group][seen] @ query / math.sqrt(size))
+                heads.append(weights / weights.sum() @ values[index // group][seen])
             attended.append(rows[here] + dense(layer, "output", np.concatenate(heads)))
         rows = []
         for row in attended:

@@ -2,6 +2,7 @@
 
 import ast
 import gc
+from collections.abc import Iterator
 
 
 def syntax_tree(source: str) -> ast.Module:
@@ -17,3 +18,14 @@ def syntax_tree(source: str) -> ast.Module:
     finally:
         if was_on:
             gc.enable()
+
+
+def statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """All statements of a module, at any depth, without a look at their expressions, of which there are far more."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, field, ())
+        if isinstance(node, ast.stmt):
+            yield node

@@ -4,13 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from qrag_jax.models.decoder.network import token_logprobs
 from qrag_jax.models.decoder.rollout import answer_logprobs, attend_part, generate_groups, join_parts, read_prompts
-from tests.models.decoder.test_network import make
+from tests.models.decoder.test_network import logprobs_of, make
 
 PROMPTS = ([7, 8, 9, 10, 11], [12, 13, 14, 15, 16, 17, 18])
 M = 6
+read = jax.jit(read_prompts, static_argnames="config")
+generate = jax.jit(generate_groups, static_argnames=("config", "max_tokens", "end_ids", "temperature"))
 
 
 def left_padded(prompts, size=8, filler=0):
@@ -48,7 +51,7 @@ def test_logprobs_of_drawn_tokens_are_those_of_training(model, draw):
     for number, (at, count) in enumerate(zip(places, counts, strict=True)):
         text = [*PROMPTS[at[0]], *drawn.tokens[at][:count].tolist()]
         texts[number, : len(text)], segments[number, : len(text)] = text, 1
-    found = token_logprobs(params, jnp.asarray(texts), jnp.asarray(segments), config=config)
+    found = logprobs_of(params, jnp.asarray(texts), jnp.asarray(segments), config=config)
     for number, (at, count) in enumerate(zip(places, counts, strict=True)):
         start = len(PROMPTS[at[0]])
         np.testing.assert_allclose(drawn.logprobs[at][:count], found[number, start : start + count], atol=1e-5)
@@ -73,9 +76,16 @@ def test_a_group_that_shares_its_prompt_has_the_logprobs_and_the_gradient_of_sin
     def shared(params):
         return answer_logprobs(params, *left_padded(prompts, filler=9), jnp.asarray(answers), config=config)
 
-    np.testing.assert_allclose(shared(params), single(params), atol=1e-5)
-    slopes = [jax.grad(lambda own, each=each: jnp.sin(each(own)).sum())(params) for each in (shared, single)]
-    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-4), *slopes)
+    def found_and_slope(each):
+        def loss(params):
+            found = each(params)
+            return jnp.sin(found).sum(), found
+
+        return jax.jit(jax.grad(loss, has_aux=True))(params)
+
+    (slope, found), (expected_slope, expected) = map(found_and_slope, (shared, single))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-4), slope, expected_slope)
 
 
 def test_a_group_differs_and_a_row_depends_on_its_seed_alone(draw):
@@ -88,40 +98,46 @@ def test_a_group_differs_and_a_row_depends_on_its_seed_alone(draw):
 
 
 def test_an_end_token_ends_an_answer_and_is_counted(draw):
-    drawn = draw(np.arange(64).reshape(2, 32))
-    tokens, lengths = np.asarray(drawn.tokens), np.asarray(drawn.lengths)
+    parts = [draw(seeds) for seeds in np.arange(64).reshape(8, 2, 4)]
+    drawn = jax.tree.map(lambda *each: np.concatenate(each), *parts)
+    tokens, lengths = drawn.tokens, drawn.lengths
     ends = np.isin(tokens, (3, 4, 5, 6))
     expected = np.where(ends.any(-1), ends.argmax(-1) + 1, M)
     np.testing.assert_array_equal(lengths, expected)
     np.testing.assert_array_equal(drawn.finished, ends.any(-1))
-    assert set(np.asarray(drawn.finished).ravel().tolist()) == {True, False}
+    assert set(drawn.finished.ravel().tolist()) == {True, False}
 
 
 def test_temperature_zero_takes_the_most_likely_token(model):
     config, params = model
     prompts, lengths = left_padded(PROMPTS)
-    logits, _ = read_prompts(params, prompts, lengths, config=config)
+    logits, _ = read(params, prompts, lengths, config=config)
     fixed = {"config": config, "max_tokens": 1, "end_ids": (3,), "temperature": 0.0}
-    drawn = generate_groups(params, prompts, lengths, jnp.zeros((2, 1), jnp.uint32), **fixed)
-    np.testing.assert_array_equal(drawn.tokens[:, 0, 0], logits.argmax(-1))
+    drawn = generate(params, prompts, lengths, jnp.zeros((2, 1), jnp.uint32), **fixed)
+    np.testing.assert_array_equal(drawn.tokens[:, 0, 0], np.asarray(logits).argmax(-1))
 
 
 def test_a_temperature_draws_from_the_divided_logits(model):
     config, params = model
-    prompts, lengths = left_padded(PROMPTS[:1])
-    logits, _ = read_prompts(params, prompts, lengths, config=config)
+    prompts, lengths = left_padded(PROMPTS)
+    logits, _ = read(params, prompts, lengths, config=config)
     count = 4000
     fixed = {"config": config, "max_tokens": 1, "end_ids": (3,), "temperature": 0.5}
-    drawn = generate_groups(params, prompts, lengths, jnp.arange(count, dtype=jnp.uint32)[None], **fixed)
-    found = np.bincount(np.asarray(drawn.tokens).ravel(), minlength=50) / count
-    np.testing.assert_allclose(found, jax.nn.softmax(logits[0] / 0.5), atol=4 * 0.5 / count**0.5)
+    seeds = jnp.asarray(np.arange(2 * count, dtype=np.uint32).reshape(2, count))
+    drawn = np.asarray(generate(params, prompts, lengths, seeds, **fixed).tokens)
+    found = [np.bincount(row.ravel(), minlength=50) / count for row in drawn]
+    np.testing.assert_allclose(found, softmax(np.asarray(logits) / 0.5, axis=-1), atol=4 * 0.5 / count**0.5)
 
 
 def test_attention_to_two_parts_is_attention_to_both():
-    query, keys, values = (
-        jax.random.normal(jax.random.key(i), (2, 3, heads, 8)) for i, heads in ((0, 4), (1, 2), (2, 2))
-    )
-    mask = jnp.ones((2, 3, 3), bool)
-    whole, _ = attend_part(query, keys, values, mask)
-    parts = [attend_part(query, keys[:, cut], values[:, cut], mask[..., cut]) for cut in (slice(1), slice(1, 3))]
-    np.testing.assert_allclose(join_parts(parts), whole, atol=1e-6)
+    rng = np.random.default_rng(0)
+    query, keys, values = (jnp.asarray(rng.normal(size=(2, 3, heads, 8)), jnp.float32) for heads in (4, 2, 2))
+
+    @jax.jit
+    def both_ways(query, keys, values):
+        mask = jnp.ones((2, 3, 3), bool)
+        whole, _ = attend_part(query, keys, values, mask)
+        parts = [attend_part(query, keys[:, cut], values[:, cut], mask[..., cut]) for cut in (slice(1), slice(1, 3))]
+        return join_parts(parts), whole
+
+    np.testing.assert_allclose(*both_ways(query, keys, values), atol=1e-6)

@@ -38,7 +38,8 @@ def test_head_by_hand(classifier):
     """The score of one pair, from the vector of its first token."""
     table, types = classifier.tokenizer.pairs(QUESTION, PASSAGES[:1], classifier.window)
     tokens, lengths, types = map(jnp.asarray, (table.tokens, table.lengths, types))
-    hidden = encode_tokens(classifier.config, classifier.params["encoder"], tokens, lengths, types=types)
+    read = jax.jit(encode_tokens, static_argnums=0)
+    hidden = read(classifier.config, classifier.params["encoder"], tokens, lengths, types=types)
     head, x = classifier.params["head"], np.asarray(hidden, np.float64)[0, 0]
     x = x @ head["dense"]["kernel"]
     if classifier.config.family == "modernbert":

@@ -158,7 +158,7 @@ def test_content_of_padding_has_no_effect_bit_for_bit(family):
 def test_amount_of_padding_and_neighbours_have_no_effect(family):
     config = config_of(family)
     params = random_params(config)
-    tokens, lengths = random_rows(3, 6, shortest=3)
+    tokens, lengths = random_rows(3, 6)[0], np.array([6, 3, 3], np.int32)
     together = run(config, params, tokens, lengths)
     for row, length in enumerate(lengths):
         alone = run(config, params, tokens[row : row + 1, :length], lengths[row : row + 1])
@@ -242,7 +242,7 @@ def test_row_of_padding_is_zero_and_its_gradient_finite(pooling, normalize):
     gradient = np_jit(jax.grad(lambda params, *rows: jnp.sum(encode(config, params, *rows[:2]) * rows[2])))
     gradients = gradient(params, tokens, lengths, weights)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
-    without = gradient(params, tokens[::2], lengths[::2], weights[::2])
+    without = gradient(params, tokens, lengths, weights * np.array([[1], [0], [1]], np.float32))
     chex.assert_trees_all_close(gradients, without, atol=1e-5)
 
 

@@ -10,6 +10,7 @@ import pytest
 from support.encoders import OF_FAMILY, random_encoder
 from support.gguf_files import write_gguf
 from support.networks import np_jit
+from support.tiers import slow_but
 
 from qrag_jax.models.encoder.config import EncoderConfig, LayerKind
 from qrag_jax.models.encoder.embedder import encoder_fingerprint, make_embedder
@@ -106,7 +107,12 @@ def test_matches_numpy_written_token_by_token(loaded):
         np.testing.assert_allclose(hidden[row, :length], expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+# How rows are packed depends on the family, what is taken of them on the pooling: each of both once.
+ONCE = [("nomic_bert", "mean"), ("modernbert", "cls"), ("qwen3", "last")]
+POOLED = [(family, pooling) for family in FAMILIES for pooling in ("mean", "cls", "last")]
+
+
+@pytest.mark.parametrize(("loaded", "pooling"), slow_but(ONCE, POOLED, []), indirect=["loaded"])
 def test_packed_rows_and_padding_give_the_values_of_single_rows(loaded, pooling):
     config = replace(loaded.config, pooling=pooling, dim=6)
     tokens, lengths = rows_of(loaded)
@@ -147,6 +153,7 @@ def test_layers_of_modernbert():
     assert config.kinds == (LayerKind(is_normed=False), local, local, normed)
 
 
+@pytest.mark.parametrize("loaded", slow_but(["modernbert"], FAMILIES), indirect=True)
 def test_bfloat16_is_near(loaded):
     config = replace(loaded.config, normalize=True)
     tokens, lengths = rows_of(loaded)

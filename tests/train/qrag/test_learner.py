@@ -21,6 +21,7 @@ from qrag_jax.types import UsageError
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 ENV = EnvConfig(num_steps=3)
+SHORT = EnvConfig(num_steps=2)  # where the number of steps is of no matter: less to compile
 CONFIG = LearnerConfig(temperature=ScheduleConfig(0.5, 0.5), epsilon=ScheduleConfig(0.3, 0.3))
 
 
@@ -42,7 +43,7 @@ def loss_and_rollout(kind, env, config):
 
 
 @cache
-def compiled_loss(kind="linear", env=ENV, config=CONFIG):
+def compiled_loss(kind="linear", env=SHORT, config=CONFIG):
     """(params, target params, batch, key) -> ((loss, metrics and rollout), gradient)."""
 
     def loss(*arguments):
@@ -157,7 +158,7 @@ def test_the_loss_against_a_loop(options, num_q_heads):
     gold = np.take_along_axis(np.asarray(batch.gold), np.asarray(played.actions), axis=1)
     assert float(metrics["complete"]) == pytest.approx((gold.sum(1) == 2).mean())
     if options and options.get("top_k_actions") is None and num_q_heads == 1:  # the same picks, other targets
-        (_, (_, base)), _ = compiled_loss()(*arguments)
+        _, _, base = jax.jit(loss_and_rollout("linear", env, CONFIG))(*arguments)
         np.testing.assert_array_equal(base.actions, played.actions)
         assert np.abs(targets_in_a_loop(base, CONFIG) - targets).max() > 1e-3
 
@@ -194,7 +195,7 @@ def test_encoding_again_has_the_same_loss_and_gradient(kind, positions, num_q_he
 @pytest.mark.parametrize("parts", slow_but([4], [2, 4], []))
 def test_a_batch_in_parts_has_the_update_of_the_whole_one(parts):
     """Gradient, metrics and step are those of one part of all; the draws hang on the environments' numbers."""
-    assert_parts_are_the_whole(parts, ENV, CONFIG)
+    assert_parts_are_the_whole(parts, SHORT, CONFIG)
 
 
 @pytest.mark.slow
@@ -242,7 +243,7 @@ def test_no_gradient_flows_through_the_targets():
     _, gradient = compiled_loss(config=replace(CONFIG, target_network=False))(params, params, batch, key)
     _, with_constant_critic = compiled_loss()(params, params, batch, key)
     assert largest_difference(gradient, with_constant_critic) < 1e-6
-    run = loss_and_rollout("linear", ENV, CONFIG)
+    run = loss_and_rollout("linear", SHORT, CONFIG)
     of_target = jax.jit(jax.grad(lambda target: run(params, target, batch, key)[0]))(parameters(seed=1))
     assert largest(of_target) == 0
 
@@ -260,7 +261,7 @@ def test_padding_has_no_gradient():
     batch = make_batch(shortest=4)
     extra = jnp.concatenate([batch.table.vectors, jnp.ones((1, 6))])
     padded = batch.replace(chunks=jnp.where(batch.valid, batch.chunks, len(extra) - 1))
-    run = loss_and_rollout("linear", ENV, CONFIG)
+    run = loss_and_rollout("linear", SHORT, CONFIG)
 
     def loss(vectors):
         return run(parameters(), parameters(), padded.replace(table=VectorRows(vectors)), jax.random.key(0))[0]
@@ -276,7 +277,7 @@ def test_gradients_are_finite_when_nothing_is_left_to_choose(value):
     """Documents of exactly T chunks, T = 3, and a top-k larger than what is left."""
     batch = make_batch()
     batch = batch.replace(valid=batch.valid & (jnp.arange(7) < 3), lengths=jnp.full(4, 3, jnp.int32))
-    run = compiled_loss(config=replace(CONFIG, value=value, top_k_actions=5, soft_trace=True))
+    run = compiled_loss(env=ENV, config=replace(CONFIG, value=value, top_k_actions=5, soft_trace=True))
     (loss, _), gradient = run(parameters(), parameters(seed=1), batch, jax.random.key(0))
     assert math.isfinite(float(loss))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
@@ -288,7 +289,7 @@ def test_gradients_are_finite_when_nothing_is_left_to_choose(value):
 @cache
 def compiled_update(config=CONFIG, num_updates=10):
     """(learner, its update, compiled and donated) of linear towers; a second trace would be an error."""
-    learner = make_learner(linear_network(), ENV, config, num_updates)
+    learner = make_learner(linear_network(), SHORT, config, num_updates)
     return learner, jax.jit(chex.assert_max_traces(learner.update, n=1), donate_argnums=0)
 
 
@@ -324,7 +325,7 @@ def test_an_update_by_hand():
 
     def loss(params):
         return q_loss(
-            linear_network(), params, before, batch, key, jnp.float32(0.4), jnp.float32(0.5), ENV, OTHER_OPTIMISER
+            linear_network(), params, before, batch, key, jnp.float32(0.4), jnp.float32(0.5), SHORT, OTHER_OPTIMISER
         )
 
     gradient, metrics = jax.jit(jax.grad(loss, has_aux=True))(params)

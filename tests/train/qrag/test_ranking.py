@@ -155,9 +155,9 @@ def test_what_stop_pays(taken, penalty, paid):
 
 
 @cache
-def compiled(reencode, losses, objective="soft_q"):
-    config = LearnerConfig(gamma=0.9, reencode=reencode, losses=dict(losses), objective=objective)
-    return jax.jit(make_learner(linear_network(), STOPPING, config, 10).update)
+def compiled(reencode, losses, env=STOPPING):
+    config = LearnerConfig(gamma=0.9, reencode=reencode, losses=dict(losses))
+    return jax.jit(make_learner(linear_network(), env, config, 10).update)
 
 
 def parameters(seed=0):
@@ -188,10 +188,11 @@ def test_losses_add_up_by_their_weights():
 
 def test_soft_q_is_what_it_is_without_losses_beside_it():
     state, batch, key = state_of(parameters()), make_batch(size=6), jax.random.fold_in(jax.random.key(0), 0)
-    _, metrics = compiled(False, ALL)(state, batch)
+    env = replace(STOPPING, num_steps=2)
+    _, metrics = compiled(False, ALL, env)(state, batch)
     config = LearnerConfig(gamma=0.9)
     now = np.float32(config.temperature.start), np.float32(config.epsilon.start)
-    of = np_jit(lambda *given: q_loss(linear_network(), *given, STOPPING, config))
+    of = np_jit(lambda *given: q_loss(linear_network(), *given, env, config))
     alone, _ = of(state.params, state.target_params, batch, key, *now)
     assert float(metrics["loss/soft_q"]) == pytest.approx(float(alone), rel=1e-4)
 
@@ -269,7 +270,7 @@ def test_the_rest_by_hand():
     np.testing.assert_allclose(found, [math.log(14), 0.0], atol=1e-6)  # nothing right: 0, whatever there is beside
 
 
-@pytest.mark.parametrize("positions", ["relative", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("positions", slow_but([], ["relative", "none"], ["relative"]))
 def test_negatives_that_are_the_rest_make_the_loss_of_the_document(positions):
     """A context of 5 chunks of 9, with the other 4 as negatives at their places: as if all 9 were in the context."""
     env = replace(STOPPING, positions=positions, num_q_heads=2)
