@@ -391,7 +391,7 @@ class StoredCorpus(Corpus):
     def _text(self, node: int) -> str:
         return chunk_text(self._read(self._number_of(node)).document.text, self.nodes[node].spans)
 
-    def copy_key(self, node: int) -> str | int:
+    def copy_key(self, node: int) -> int:
         """As `Corpus.copy_key`; read from the search files for leaves, so that no document is read."""
         leaf = int(np.searchsorted(self.leaves, node))
         if leaf < len(self.leaves) and self.leaves[leaf] == node:

@@ -25,8 +25,9 @@ from qrag_jax.types import InputError
 _K1 = 1.5  # saturation of repeated words
 _B = 0.75  # weight of the length normalisation
 _IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
-_CACHED_TEXTS = 32_768  # whose scores are added together: they stay in a cache of the processor
-_COMMON, _MOST_COMMON = 3, 32  # a word is common in a third of the texts; of so many all counts are kept
+_CACHED_TEXTS = 32_768  # texts whose scores are added at a time, which a cache of the processor holds
+_COMMON = 3  # a word in more than a third of the texts is common
+_MOST_COMMON = 32  # words whose counts in all texts are kept
 
 
 Postings = tuple[Int[np.ndarray, " _"], Integer[np.ndarray, " _"]]  # texts that contain a word, and how often each does
@@ -181,12 +182,14 @@ class Bm25Index:
         if self.num_texts <= _CACHED_TEXTS or len(texts) * _COMMON <= self.num_texts:
             _add(scores, factor, texts, counts, self._all_damping)
             return
-        if word not in self._common:
-            if len(self._common) == _MOST_COMMON:
+        known = self._common.get(word)
+        if known is None:
+            known = np.zeros(self.num_texts, counts.dtype)
+            known[texts] = counts
+            if len(self._common) >= _MOST_COMMON:
                 self._common.clear()
-            self._common[word] = np.zeros(self.num_texts, counts.dtype)
-            self._common[word][texts] = counts
-        _add(scores, factor, None, self._common[word], self._all_damping)
+            self._common[word] = known
+        _add(scores, factor, None, known, self._all_damping)
 
     def _num_with(self, word: str) -> int:
         """The number of texts of the pool with the word."""

@@ -30,7 +30,7 @@ def without_copies(ranked: SomeRanked, corpus: Corpus, top_k: int | None = None)
 
     Looks at no node that is worse than all of these, because copies mostly have equal scores.
     """
-    first: dict[str | int, int] = {}
+    first: dict[int, int] = {}
     copies: dict[int, list[int]] = {}
     kept: list[int] = []
     for place, node in enumerate(ranked.ids.tolist()):

@@ -141,12 +141,14 @@ class StoredWords:
 
     def find(self, word: str) -> Postings:
         """As `WordCounts.find`."""
-        if word not in self._found:
+        known = self._found.get(word)
+        if known is None:
+            hashed = np.uint64(_hash(word))
+            known = _joined([part.find(hashed) for part in self._parts])
             if len(self._found) >= _MOST_KEPT:
                 self._found.clear()
-            hashed = np.uint64(_hash(word))
-            self._found[word] = _joined([part.find(hashed) for part in self._parts])
-        return self._found[word]
+            self._found[word] = known
+        return known
 
 
 def _joined(found: Sequence[Postings]) -> Postings:

@@ -46,7 +46,7 @@ class Codes:
 
     @property
     def error(self) -> float:
-        """Most that a product with a question of length 1 is off, rounding in float32 aside."""
+        """Most that a product with a question of length 1 is off; `dense.rough_error` adds the rounding of float32."""
         own = 2.0**-11 if self.codes.dtype == np.float16 else self.codes.shape[1] ** 0.5 / 254**2
         return self.lost + own * (1 + self.lost)
 
@@ -69,10 +69,11 @@ class Codes:
         self, questions: Float[np.ndarray, "q dim"], found: Float[np.ndarray, "q n"], kernels: ModuleType
     ) -> None:
         """Writes the products with coded questions, in a thread for each processor."""
-        parts = [code(questions, "float16" if self.codes.dtype == np.float16 else "int8")]
+        parts = [code(np.ascontiguousarray(questions), "float16" if self.codes.dtype == np.float16 else "int8")]
         if self.codes.dtype == np.int8:
             parts.append(code(questions - parts[0].scales[:, None] * parts[0].codes, "int8"))
-        weights = np.concatenate([np.diag(one.scales) for one in parts])  # adds up the codes of each question
+        # A row for each code: those of all questions, then those of their rests. A column adds up those of a question.
+        weights = np.concatenate([np.diag(one.scales) for one in parts])
         packed: Any = kernels.dots_pack(np.concatenate([one.codes for one in parts]))
 
         def multiply(start: int) -> None:
@@ -80,6 +81,9 @@ class Codes:
             dots = np.asarray(kernels.dots_packed(self.codes[some], packed)).astype(np.float32)
             np.multiply((dots @ weights).T, self.scales[some], out=found[:, some])
 
+        if len(self.codes) <= _BLOCK_ROWS:
+            multiply(0)
+            return
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             list(threads.map(multiply, range(0, len(self.codes), _BLOCK_ROWS)))
 

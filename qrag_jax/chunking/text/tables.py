@@ -69,6 +69,8 @@ def _read_tables(text: str) -> tuple[Table, ...]:
             heading, above, top, below = " ".join(inside.content.split()), "", first, last
         elif token.type == "paragraph_open":
             lines = inside.content.split("\n")
+            while first < last - 1 and not text[starts[first] : starts[first + 1]].strip():
+                first += 1  # behind a line of a form feed, which the content lacks
             head = next((n for n, pair in enumerate(pairwise(lines)) if _is_head(*pair)), len(lines))
             is_near = not text[starts[below] : starts[first]].strip(_MARKS + "\r\n")
             if head:  # text, perhaps with a table directly below it

@@ -24,8 +24,6 @@ from qrag_jax.index.stores.sqlite.document_rows import list_documents, read_docu
 from qrag_jax.index.stores.sqlite.entries import (
     PackedNodes,
     Row,
-    parts_sha256,
-    to_bytes,
     unpack_document,
     unpack_tree,
     unpack_vectors,
@@ -36,9 +34,9 @@ from qrag_jax.search.corpus import (
     UNIT_SLACK,
     are_unknown,
     check_place,
+    copy_key_of,
     embed_texts,
     may_be_unknown,
-    without_space,
 )
 from qrag_jax.search.postings import count_words
 from qrag_jax.search.rows import CodeKind
@@ -187,7 +185,7 @@ def document_part(
             text, context = chunk_text(one.document.text, spans), context_of(one.document.text, spans)
             full_text = searched_text(context, text)
             texts.append(readable(full_text))
-            copy_keys.append(_copy_key(full_text))
+            copy_keys.append(copy_key_of(full_text))
             looked_at.append(text[:NUM_LOOKED_AT])
             have_context.append(bool(context))
         rows = unpack_vectors(row, len(one.nodes))[one.leaves]
@@ -219,14 +217,6 @@ def document_part(
 
 def _key(digest: bytes) -> int:
     return int.from_bytes(digest[:8], "little")
-
-
-def _copy_key(text: str) -> int:
-    """63 bits of a hash of the text without extra white space.
-
-    Of 20 million indexes with a million texts each, about one has two texts with the same key.
-    """
-    return _key(parts_sha256(to_bytes(without_space(text)))) >> 1
 
 
 class Moved(InputError):

@@ -82,6 +82,7 @@ def test_what_is_no_table(text):
         ("# T\n\n" + "Long. " * 50 + "\n\na | b\n--|--\nc | d", "a | b", ("T",)),
         ("---\nk: v\n---\n\nCap\n\n| a |\n|---|\n| c |", "| a |", ("Cap",)),
         ("| a \\| b | c |\n|---|---|\n| d | e |\n\n| x |", "| a \\| b | c |", ()),
+        ("# T\n\n\x0c\nCap\n| a |\n|---|\n| c |", "| a |", ("T", "Cap")),  # of a page
     ],
 )
 def test_tables_of_any_form(text, head, titles):

@@ -139,6 +139,8 @@ class PackedNodes(Sequence[Chunk]):
         self._columns = values[: _COLUMNS * size].reshape(_COLUMNS, size)
         self._borders = values[_COLUMNS * size :].reshape(-1, 2)
         self._first = np.concatenate([[0], np.cumsum(self._columns[3])])
+        if (self._columns[3] < 0).any() or self._first[-1] != len(self._borders):
+            raise ValueError("spans of chunks: not as many as they say")
         self.is_cut = self._columns[2] == _CUT
 
     def __len__(self) -> int:
