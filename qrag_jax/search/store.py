@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,6 +16,7 @@ SURELY_FOUND = 10_000  # chunks of a search, where a store has as many; servers 
 _NODE_BITS = 24  # of a key; the others are the number of the document's row
 
 
+@runtime_checkable
 class Store(Protocol):
     """A copy of the vectors of the chunks of an index, of length 1, by key. `index/store_writer.py` keeps it equal.
 
