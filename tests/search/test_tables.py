@@ -19,10 +19,14 @@ def fees(tmp_path, monkeypatch):
     return "fees.md"
 
 
-def test_a_row_is_in_the_first_two_with_its_head(fees, capsys):
+def test_a_row_is_shown_with_its_head(fees, capsys):
     assert main(["find", fees, "What is the winter fee of berth B61?", "--retriever", "bm25"]) == 0
     shown = capsys.readouterr().out
     assert f"    in: Fees {HEAD}\n" in shown
+
+
+@pytest.mark.slow
+def test_a_row_is_in_the_first_two_with_its_head(fees, capsys):
     assert main(["find", fees, "What is the winter fee of berth B61?", "--top_k", "2", "--json"]) == 0
     passages = json.loads(capsys.readouterr().out)["passages"]
     assert any(ROWS[60] in one["text"] and HEAD in one["context"] for one in passages)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.encoders import random_encoder, unigram
+from support.encoders import random_encoder, small_minilm, unigram
+from support.tiers import slow_but
 
 from qrag_jax.index.build import build_index, index_settings
 from qrag_jax.index.index import open_index
@@ -41,6 +42,13 @@ def corpus():
 @pytest.fixture(scope="module")
 def tokenizer():
     return load_tokenizer("minilm")
+
+
+@pytest.fixture
+def minilm(tmp_path):
+    """Two of its layers: which words it knows depends on none."""
+    with small_minilm(tmp_path / "minilm"):
+        yield
 
 
 def test_a_question_in_unknown_words_is_ranked_by_words_alone(corpus):
@@ -79,7 +87,7 @@ def test_shares_of_unknown_words(tokenizer):
     assert tokenizer.unknown_shares(["Wer hat den Schlüssel, café, naïve?"])[0] == 0
 
 
-def test_it_is_said_once_with_a_remedy(corpus):
+def test_it_is_said_once_with_a_remedy(minilm):
     index = open_index([Document("g.txt", GEORGIAN), Document("f.txt", TEXTS[0])])
     with pytest.warns(InputWarning) as told:
         assert index.search("სად არის გასაღები?", 2)[0].place.document == "g.txt"
@@ -110,7 +118,10 @@ FOLDERS = {
 QUESTIONS = {"de": ("Wer hat den Schlüssel?", "leuchtturm.md"), "zh": ("钥匙放在哪里?", "灯塔.md")}
 
 
-@pytest.mark.parametrize(("language", "family"), [("de", "xlm-roberta"), ("zh", "qwen3")])
+BOTH = [("de", "xlm-roberta"), ("zh", "qwen3")]
+
+
+@pytest.mark.parametrize(("language", "family"), slow_but(BOTH[1:], BOTH))
 def test_a_folder_in_its_language_with_an_encoder_that_knows_it(tmp_path, monkeypatch, language, family):
     monkeypatch.chdir(tmp_path)
     texts, (question, right) = FOLDERS[language], QUESTIONS[language]
