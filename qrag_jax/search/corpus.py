@@ -262,7 +262,7 @@ class Corpus:
 def copy_key_of(text: str) -> int:
     """63 bits of a hash of a text whose words have one space between them.
 
-    Of 20 million indexes with a million texts each, about one has two texts with the same key.
+    Two different texts among a million have the same key with a probability of 1 in 20 million.
     """
     digest = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "little") >> 1

@@ -118,7 +118,7 @@ def chunk_or_refuse(document: Document, config: ChunkConfig, count):
 
 
 @pytest.mark.parametrize("strategy", CHUNKERS.names)
-@examples(200, quick=25)
+@examples(200)
 @given(data=st.data())
 def test_chunks_partition_the_text_and_keep_the_budget(strategy, data):
     document = Document("document 7", data.draw(TEXTS))

@@ -16,6 +16,7 @@ from qrag_jax.eval.card import local_paths
 from qrag_jax.eval.retrieval.records import Row, row_values
 from qrag_jax.files.folder_lock import LOCK
 from qrag_jax.files.manifest import files_under
+from qrag_jax.qrag.multi_step_search import make_action_bank, search_bank
 from qrag_jax.qrag.retriever import load_retriever
 
 DEV = {
@@ -30,6 +31,7 @@ DEV = {
     "beam_width": 4,
 }
 ABOUT = {"task": "worlds2", "num_questions": 20_000, "num_left_out": 3, "num_chunks": 20}
+CHUNKS = ["Mary got the milk there.", "John went to the garden.", "It rained all day long.", "Mary went to the office."]
 ROW = Row(
     task="qa2", setting=replace(LATENT, protocol="threshold", num_chunks=80), length_factor=4.0,
     fact_em=0.9, fact_f1=0.5, em_low=0.85, em_high=0.94, n=250, seconds=1.0, f1_ceiling=0.8, num_left_out=0,
@@ -74,6 +76,11 @@ def hub(tmp_path, monkeypatch):
 
 def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files_under(folder)}
+
+
+def q_values(retriever):
+    steps = search_bank(make_action_bank(retriever, CHUNKS), "Where is the milk?").steps
+    return [(step.chunk, step.q_value) for step in steps]
 
 
 def check_same(retriever, other):
@@ -129,7 +136,9 @@ def test_round_trip(tmp_path, run, hub, capsys, where):
     captured = capsys.readouterr()
     assert captured.out == "" and "into out; all files match the manifest" in captured.err
     assert contents(tmp_path / "out") == {name: sent[name] for name in sent if name != ".gitattributes"}
-    check_same(load_retriever("out"), run)  # so it finds the same
+    check_same(load_retriever("out"), run)
+    if where == "alice/qa2":
+        assert q_values(load_retriever("out")) == q_values(run)
 
 
 @pytest.mark.parametrize("dev", [True, False])

@@ -80,7 +80,7 @@ TEXT = st.lists(LINE, min_size=1, max_size=4).map("\n".join)
 STEP = st.tuples(st.dictionaries(st.sampled_from(NAMES), st.none() | TEXT, min_size=1, max_size=3), st.integers(0, 3))
 
 
-@examples(60, quick=8)
+@examples(60)
 @given(st.sampled_from(CUTS), st.lists(STEP, min_size=1, max_size=6))
 def test_after_every_step_the_notes_are_those_of_all_documents_at_once(tmp_path_factory, cut, steps):
     """Steps add, replace and remove documents by build, `add` and `remove`; some are stopped as notes are written."""

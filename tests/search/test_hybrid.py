@@ -9,7 +9,7 @@ from support.tiers import examples
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, embed_corpus
-from qrag_jax.search.hybrid import Ranked, fuse, make_single_step, rank_bm25, rank_dense, rank_hybrid
+from qrag_jax.search.hybrid import Ranked, fuse, make_single_step, rank_bm25, rank_dense, rank_hybrid, rank_words
 from qrag_jax.types import Chunk, Document, InputError, UsageError
 
 TEXTS = ["the red door", "a blue key", "the key of the red door", "nothing here", "a blue key"]
@@ -219,3 +219,15 @@ def test_refusals():
     for constant in (-1.0, np.inf, np.nan):
         with pytest.raises(UsageError, match="constant .*: must be finite and at least 0"):
             fuse([ranked([0])], constant)
+
+
+def test_scores_that_are_equal_when_rounded_go_by_the_order_of_the_corpus():
+    class Words(Bm25Index):
+        def scores(self, question, among=None):
+            return np.array([0.0, 1.0, 1.0 + 1e-12])
+
+    document = Document("d", "one two three")
+    chunks = [Chunk(str(start), "d", ((start, start + 3),), 0, 1) for start in (0, 4, 8)]
+    corpus = Corpus((document,), tuple(chunks), None)
+    for top_k, expected in ((1, [1]), (2, [1, 2]), (3, [1, 2]), (None, [1, 2])):
+        assert rank_words("x", corpus, Words(["a"]), top_k).ids.tolist() == expected

@@ -77,3 +77,12 @@ def test_texts_that_are_gone_have_no_postings():
     arrays = count_words(["red door", "red", "door"])
     stored = StoredWords([part(arrays, [0, -1, 1])], arrays.lengths[[0, 2]])
     same(Bm25Index(stored), ["red door", "door"])
+
+
+def test_postings_increase_where_the_texts_of_a_part_do_not():
+    arrays = count_words(["key lamp", "key key", "hall"])
+    read = lambda name, first, last: getattr(arrays, name)[first:last]  # noqa: E731
+    part = WordPart(arrays.words, arrays.bounds, read, np.array([3, 1, 0]))
+    other = WordPart(arrays.words, arrays.bounds, read, np.array([1, -1, 2]))
+    texts, counts = StoredWords([part, other], np.array([1, 4, 1, 2])).find("key")
+    assert (texts.tolist(), counts.tolist()) == ([1, 3], [3, 1])

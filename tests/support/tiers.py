@@ -25,16 +25,10 @@ def register_profiles() -> None:
     hypothesis.settings.load_profile("quick")
 
 
-def examples(
-    number: int, suppress_health_check: Collection[hypothesis.HealthCheck] = (), quick: int | None = None
-) -> Callable:
-    """Settings of a property test that tries `number` examples in the full tier, and its share in the quick one.
-
-    Args:
-        quick: examples in the quick tier, where its share takes too long.
-    """
-    tried = hypothesis.settings.default.max_examples
-    own = quick if quick is not None and tried == QUICK else max(1, round(number * tried / FULL))
+def examples(number: int, suppress_health_check: Collection[hypothesis.HealthCheck] = ()) -> Callable:
+    """Settings of a property test that tries `number` examples in the full tier, and its share in the quick one."""
+    share = hypothesis.settings.default.max_examples / FULL
+    own = max(1, round(number * share))
     return hypothesis.settings(max_examples=own, suppress_health_check=suppress_health_check)
 
 

@@ -12,6 +12,7 @@ from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.tables import (
     context_of,
+    cut_at_rows,
     find_tables,
     join_context,
     join_in_rows,
@@ -194,3 +195,13 @@ def test_a_size_of_the_strategy_is_as_asked_for_and_documents_stay_whole():
     assert all(chunk.num_tokens >= 300 for chunk in joined[:-1])
     few = make_chunker(replace(ChunkConfig(), min_tokens=20), count)(Document("a", text))
     assert max(chunk.num_tokens for chunk in few) <= 256
+
+
+@pytest.mark.parametrize("around", ["", "\n\nOther text.\n\n"])
+def test_rows_are_told_from_any_part_of_a_table(around):
+    """Its head may lie before the part, and the line below the head behind it."""
+    table = "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |"
+    text = around + table + around
+    last, head = text.index("| 3"), text.index("| a")
+    assert list(cut_at_rows(text, (last, last + 9))) == [((last, last + 9), 2)]
+    assert list(cut_at_rows(text, (head, head + 5))) == [((head, head + 5), 0)]

@@ -64,7 +64,7 @@ def drawn(prompts=4, group=3, size=5):
 def test_parts_of_a_batch_give_its_update(params):
     found = []
     for parts in (1, 4):
-        learner = learner_of(parts=parts, kl_coef=0.0)
+        learner = learner_of(parts=parts)
         found.append(learner.update(learner.init(params), {}, drawn(), RATE))
     for name in found[0][1]:
         np.testing.assert_allclose(found[0][1][name], found[1][1][name], atol=1e-5)
