@@ -81,13 +81,13 @@ def ours(index: str, questions: list[str], asked: np.ndarray) -> Iterator[tuple[
         # Nobody keeps the shares of all texts: a question's memory is used again for the next one.
         _, spent = times_of(lambda one: float(words.shares(questions[one]).max()), len(questions))
         yield "words", spent, []
-        ways = ["graph", "exact"] if corpus.finds_near else ["exact"]
+        ways = ["signs", "exact"] if corpus.finds_near else ["exact"]
         if corpus.finds_near:
             found, spent = times_of(lambda one: corpus.find_near(asked[one], _TOP_K)[0].tolist(), len(questions))
-            yield "vectors, graph", spent, found
+            yield "vectors, signs", spent, found
         for way in ways:
             if way == "exact":
-                vars(corpus)["_graphs"] = {}  # for the rest of this process
+                vars(corpus)["_near"] = {}  # for the rest of this process
             for retriever in ("dense", "hybrid", "bm25"):
                 options = SearchOptions(_TOP_K, retriever=retriever)
                 _, spent = times_of(lambda one, options=options: opened.find(questions[one], options), len(questions))

@@ -75,6 +75,10 @@ class ArrayFile:
         one = self._arrays[name]
         return self._raw(name).view(np.dtype(one["dtype"])).reshape(one["shape"])
 
+    def has(self, name: str) -> bool:
+        """True if there is an array of that name."""
+        return name in self._arrays
+
     def offset(self, name: str) -> int:
         """The first byte of an array in the file."""
         return self._arrays[name]["offset"]

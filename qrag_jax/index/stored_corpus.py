@@ -37,7 +37,7 @@ from qrag_jax.index.parts.make import (
     read_current,
     stored_parts,
 )
-from qrag_jax.index.parts.near import Graph, open_graph
+from qrag_jax.index.parts.near import Near, open_near
 from qrag_jax.index.parts.part import Part, StoredPart, starts_of
 from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.stores.sqlite.database import follow
@@ -311,18 +311,18 @@ class StoredCorpus(Corpus):
 
     @property
     def finds_near(self) -> bool:
-        """As `Corpus.finds_near`; true if a store or a graph has vectors."""
-        return self.stored is not None or bool(self._graphs)
+        """As `Corpus.finds_near`; true if there is a store, or a large file that may be searched approximately."""
+        return self.stored is not None or bool(self._near)
 
     def find_near(self, asked: np.ndarray, k: int) -> Ranking:
-        """As `Corpus.find_near`; with graphs, the nearest of those that they find and of all rows without a graph."""
+        """As `Corpus.find_near`; among those that signs find in large files, and all rows of the others."""
         if self.stored is not None:
             return super().find_near(asked, k)
         vectors, found = self.unit_vectors, []
         for number, places in enumerate(self.parts.places):
-            graph = self._graphs.get(number)
-            if graph is not None and k <= graph.most:
-                own = places[graph.find(asked, k)]
+            near = self._near.get(number)
+            if near is not None and k <= near.most:
+                own = places[near.find(asked, k)]
                 own = own[own >= 0]
             else:
                 products = vectors.part_products(asked, number)
@@ -333,14 +333,14 @@ class StoredCorpus(Corpus):
         return best, scores
 
     @cached_property
-    def _graphs(self) -> dict[int, Graph]:
-        """The graphs of parts that have one; none for a small selection, of which a graph may find too little."""
+    def _near(self) -> dict[int, Near]:
+        """By the numbers of their parts; none for a small selection, of which too little may be found."""
         found = {
-            number: open_graph(one.part)
+            number: open_near(one.part, one.kept)
             for number, one in enumerate(self.parts.placed)
             if isinstance(one.part, StoredPart) and one.num_kept >= _LEAST_KEPT * len(one.part.vectors)
         }
-        return {number: graph for number, graph in found.items() if graph is not None}
+        return {number: near for number, near in found.items() if near is not None}
 
     def unknown_leaves(self, embed: Embed) -> Bool[np.ndarray, " leaves"]:
         """As `Corpus.unknown_leaves`; looked up only for documents that no file has."""

@@ -28,6 +28,7 @@ _IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
 _CACHED_TEXTS = 32_768  # texts whose scores are added at a time, which a cache of the processor holds
 _COMMON = 3  # a word in more than a third of the texts is common
 _MOST_COMMON = 32  # words whose counts in all texts are kept
+_USUAL, _MOST_USUAL = 2, 8  # a word in more than half of the texts; eight bytes a text are kept for so many
 
 
 Postings = tuple[Int[np.ndarray, " _"], Integer[np.ndarray, " _"]]  # texts that contain a word, and how often each does
@@ -91,7 +92,8 @@ class Bm25Index:
         """
         self._words = CountedTexts(texts, tokenize) if isinstance(texts, Sequence) else texts
         self.num_texts, self._tokenize = len(self._words.lengths), tokenize
-        self._common: dict[str, np.ndarray] = {}
+        self._common: dict[str, np.ndarray] = {}  # integers
+        self._usual: dict[str, np.ndarray] = {}  # float64
 
     def scores(self, question: str, among: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, " M"]:
         """BM25 score of every text of the context. Unknown words add nothing; repeated words count again.
@@ -175,21 +177,33 @@ class Bm25Index:
         return {word: float(number) for word, number in Counter(self._tokenize(question)).items()}
 
     def _add(self, scores: Float[np.ndarray, " N"], factor: float, word: str) -> None:
-        """`_add` to the scores of the pool. Counts of common words are kept for all texts: no text is looked up."""
+        """`_add` to the scores of the pool.
+
+        Counts of common words are kept for all texts, so that no text is looked up; of the most usual ones
+        `count / (count + damping)`, so that nothing is divided.
+        """
         texts, counts = self._words.find(word)
         if not len(texts):
             return
         if self.num_texts <= _CACHED_TEXTS or len(texts) * _COMMON <= self.num_texts:
             _add(scores, factor, texts, counts, self._all_damping)
             return
-        known = self._common.get(word)
-        if known is None:
-            known = np.zeros(self.num_texts, counts.dtype)
-            known[texts] = counts
-            if len(self._common) >= _MOST_COMMON:
-                self._common.clear()
-            self._common[word] = known
-        _add(scores, factor, None, known, self._all_damping)
+        kept = self._usual.get(word, self._common.get(word))
+        if kept is None:
+            kept = np.zeros(self.num_texts, counts.dtype)
+            kept[texts] = counts
+            if len(texts) * _USUAL > self.num_texts and len(self._usual) < _MOST_USUAL:
+                kept = self._usual[word] = kept / (self._all_damping + kept)
+            else:
+                if len(self._common) >= _MOST_COMMON:
+                    self._common.clear()
+                self._common[word] = kept
+        if kept.dtype != np.float64:
+            _add(scores, factor, None, kept, self._all_damping)
+            return
+        for start in range(0, len(scores), _CACHED_TEXTS):
+            piece = slice(start, start + _CACHED_TEXTS)
+            scores[piece] += factor * kept[piece]
 
     def _num_with(self, word: str) -> int:
         """The number of texts of the pool with the word."""
@@ -215,14 +229,14 @@ def _add(
     counts: Integer[np.ndarray, " _"],
     damping: Float[np.ndarray, " N"],
 ) -> None:
-    """Adds `factor * count / (count + damping)` of a word to the scores of texts; None are all."""
+    """Adds `factor * (count / (count + damping))` of a word to the scores of texts; None are all."""
     for start in range(0, len(counts), _CACHED_TEXTS):
         piece = slice(start, start + _CACHED_TEXTS)
         some = piece if texts is None else texts[piece].astype(np.intp)  # once, and not for each use
         added = counts[piece].astype(np.float64)
         below = damping[some] + added
-        added *= factor
         added /= below
+        added *= factor
         scores[some] += added
 
 

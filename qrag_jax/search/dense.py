@@ -124,9 +124,12 @@ def _search_some(
 ) -> list[Ranking]:
     found: list[Ranking] = []
     for row, chunks in enumerate(among):
-        scores = cosine_scores(questions[row : row + 1], vectors[chunks])[0]
-        best = top_in_order(scores, k)
-        found.append((chunks[best].astype(np.int64), scores[best]))
+        some = vectors[chunks]
+        # Not a product of BLAS, whose threads then wait in a loop for more: the next question needs their processors.
+        rough = np.einsum("d,nd->n", questions[row].astype(np.float32), some.astype(np.float32, copy=False))
+        near = may_be_best(rough, k, rough_error(vectors.shape[1]))
+        best, scores = _best(cosine_scores(questions[row : row + 1], some[near])[0], k)
+        found.append((chunks[near[best]].astype(np.int64), scores))
     return found
 
 

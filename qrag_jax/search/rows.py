@@ -155,8 +155,12 @@ class Rows:
 
     def __getitem__(self, some: slice | Int[np.ndarray, " _"]) -> Float[np.ndarray, "_ dim"]:
         numbers = np.arange(*some.indices(len(self))) if isinstance(some, slice) else np.asarray(some)
-        found = np.empty((len(numbers), self.shape[1]), np.float32)
         owners, rows = self._homes[0][numbers], self._homes[1][numbers]
+        if len(numbers) and (owners == owners[0]).all():
+            part = self._parts[owners[0]]
+            part.check(rows)
+            return np.take(part.vectors, rows, axis=0)
+        found = np.empty((len(numbers), self.shape[1]), np.float32)
         for owner, part in enumerate(self._parts):
             here = owners == owner
             part.check(rows[here])

@@ -3,8 +3,6 @@
 import random
 import shutil
 import sqlite3
-import sys
-import types
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from support.indices import FILM, LEE, NOTED, RAIN, HashEncoder, load_maker, note, update, write_notes
 from support.tiers import slow_but
 
+from qrag_jax.files.array_file import ArrayFile
 from qrag_jax.files.sqlite import Damaged
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.info import index_info
@@ -24,7 +23,7 @@ from qrag_jax.index.parts.part import StoredPart
 from qrag_jax.index.remove import remove_documents
 from qrag_jax.index.settings import read_settings
 from qrag_jax.index.stored_corpus import open_corpus, open_notes
-from qrag_jax.search.hybrid import rank_hybrid
+from qrag_jax.search.hybrid import rank_dense, rank_hybrid
 from qrag_jax.search.note_search import NotedCorpus, NoteSearch, rank_noted
 
 NO_VECTORS = np.zeros((0, 8), np.float32), np.zeros((0, 8), np.float32), np.zeros(0, np.int64)
@@ -253,12 +252,14 @@ def test_sequences_are_read_like_tuples(notes):
     assert corpus.trees == () and not corpus.trees
 
 
-def test_every_flipped_bit_of_a_search_file_is_found_or_is_in_a_gap(notes):
+def test_every_flipped_bit_of_a_search_file_is_found_or_is_in_a_gap(notes, monkeypatch):
+    monkeypatch.setattr(part, "LEAST_SIGNS", 1)
+    monkeypatch.setattr(near, "RECALL_AT", 2)
     note("i", notes, settings=replace(NOTED, vectors="int8"))
     rng = random.Random(0)
     for path in sorted(Path("i/search").iterdir()):
         content = path.read_bytes()
-        file = StoredPart(path)._file
+        file = ArrayFile(path)
         used = np.zeros(len(content), bool)
         for name, one in file._arrays.items():
             used[one["offset"] : one["offset"] + len(file._raw(name))] = True
@@ -272,50 +273,35 @@ def test_every_flipped_bit_of_a_search_file_is_found_or_is_in_a_gap(notes):
         path.write_bytes(content)
 
 
-class TestGraphs:
-    """With a graph for every file, however small; the fake index looks at all rows, or at none."""
+class TestSigns:
+    """With signs in every file, however small."""
 
     @pytest.fixture(autouse=True)
-    def usearch(self, notes, monkeypatch):
+    def signs(self, notes, monkeypatch):
         write_notes(notes, long="\n".join(f"Line {number}." for number in range(20)) + "\n")
-        module = types.ModuleType("usearch.index")
-        module.Index = FakeGraph
-        monkeypatch.setitem(sys.modules, "usearch", types.ModuleType("usearch"))
-        monkeypatch.setitem(sys.modules, "usearch.index", module)
-        monkeypatch.setattr(make, "LEAST_ROWS", 15)
-        monkeypatch.setattr(FakeGraph, "finds", True)
+        monkeypatch.setattr(part, "LEAST_SIGNS", 15)
+        monkeypatch.setattr(near, "_MOST_TRIED", 1.0)
 
-    def test_what_a_graph_finds_is_compared_exactly(self, notes):
+    def test_what_signs_find_is_compared_exactly(self, notes):
         said = []
         note("i", notes, says=said.append)
-        assert said[-1].endswith("the graph finds 1.0000 of the 10 nearest of 1,000 sentences, so searches use it")
+        assert said[-1].endswith("their signs find 1.0000 of the 10 nearest of 1,000 sentences, so searches use them")
         corpus, noted = opened()
         assert corpus.finds_near and len(list(Path("i/search").glob("*.near"))) == 1
         check(corpus, noted, load_noted_index("i"))
         few = opened(lambda names: names[:1])[0]
-        assert not few.finds_near  # a graph of all finds too few of one document
+        assert not few.finds_near  # what is found among all may hold too little of one document
 
-    def test_a_graph_that_finds_too_little_is_not_used_and_not_made_again(self, notes, monkeypatch):
+    def test_signs_that_find_too_little_are_not_used_and_not_tried_again(self, notes, monkeypatch):
         said = []
-        monkeypatch.setattr(FakeGraph, "finds", False)
+        monkeypatch.setattr(near, "_MOST_TRIED", 0.0)
         note("i", notes, says=said.append)
         assert said[-1].endswith("less than 0.99, so all are compared") and not opened()[0].finds_near
         check(*opened(), load_noted_index("i"))
         note("i", notes, says=said.append)
         assert len(said) == 2
 
-    def test_without_usearch_all_are_compared_and_that_is_said_once(self, notes, monkeypatch):
-        note("i", notes)
-        monkeypatch.setitem(sys.modules, "usearch", None)
-        monkeypatch.setitem(sys.modules, "usearch.index", None)
-        assert not opened()[0].finds_near
-        for path in Path("i/search").glob("*.near"):
-            path.unlink()
-        said = []
-        note("i", notes, says=said.append)
-        assert len(said) == 1 and "pip install 'qrag_jax[near]'" in said[0]
-
-    def test_a_graph_leaves_with_its_file_and_a_damaged_one_is_named(self, notes):
+    def test_what_was_measured_leaves_with_its_file_and_a_damaged_one_is_named(self, notes):
         note("i", notes)
         (path,) = Path("i/search").glob("*.near")
         path.write_bytes(path.read_bytes()[:-3])
@@ -327,45 +313,41 @@ class TestGraphs:
         assert not path.exists() and damaged_files(I) == []
         check(*opened(), load_noted_index("i"))
 
-
-class FakeGraph:
-    """Stands for usearch: finds all rows, or the first one."""
-
-    finds = True
-
-    def __init__(self, **_):
-        self.size = 0
-
-    def add(self, keys, vectors, threads):
-        self.size += len(keys)
-
-    def save(self):
-        return bytearray(self.size.to_bytes(8, "little"))
-
-    @classmethod
-    def restore(cls, content, *, view):
-        graph = cls()
-        graph.size = int.from_bytes(bytes(content), "little")
-        return graph
-
-    def search(self, question, number):
-        return types.SimpleNamespace(keys=np.arange(self.size if self.finds else 1))
+    def test_changed_signs_are_named_and_those_of_removed_documents_are_gone(self, notes):
+        note("i", notes)
+        (path,) = Path("i/search").glob("*.documents")
+        stored = StoredPart(path)
+        content, offset = path.read_bytes(), stored._file.offset("signs")
+        path.write_bytes(content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :])
+        assert damaged_files(I) == [path]
+        with pytest.raises(Damaged, match="signs of document 0"):
+            _ = opened()[0].finds_near
+        path.write_bytes(content)
+        assert stored.signs().any(axis=1).all()
+        Path(notes, "weather.md").unlink()
+        note("i", notes)
+        stored = StoredPart(path)
+        gone = ~stored.vectors.any(axis=1)
+        assert gone.any() and not stored.signs()[gone].any() and stored.signs()[~gone].any()
+        assert damaged_files(I) == []
+        check(*opened(), load_noted_index("i"))
 
 
-@pytest.mark.oracle
-def test_the_graph_of_usearch_finds_the_nearest(notes, monkeypatch):
-    monkeypatch.setattr(make, "LEAST_ROWS", 1000)
-    monkeypatch.setattr(near.os, "cpu_count", lambda: 1)  # several threads make another graph each time
-    write_notes(notes, long="\n".join(f"Line {number}." for number in range(1500)) + "\n")
+def test_signs_find_the_nearest_among_many(notes, monkeypatch):
+    monkeypatch.setattr(part, "LEAST_SIGNS", 500)
+    monkeypatch.setattr(near, "_MOST_TRIED", 0.7)
+    write_notes(notes, long="\n".join(f"Line {number}." for number in range(600)) + "\n")
     said = []
     update("i", notes, says=said.append)
-    assert "so searches use it" in said[-1]
+    assert "so searches use them" in said[-1]
     corpus, embed = opened()[0], HashEncoder()
     oracle = load_index("i")
     assert corpus.finds_near
-    same = 0  # a graph may miss one passage of a hundred; a passage that it finds has its exact score
+    same = 0  # signs may miss one passage of a hundred; a passage that they find has its exact score
     for number in range(20):
-        mine, theirs = (rank_hybrid(f"Line {number}?", one, embed, 5) for one in (corpus, oracle))
-        exact = dict(zip(theirs.ids, theirs.scores, strict=True))
-        same += sum(exact.get(leaf) == score for leaf, score in zip(mine.ids, mine.scores, strict=True))
+        mine, theirs = (rank_dense(f"Line {number}?", one, embed, 5) for one in (corpus, oracle))
+        exact = dict(zip(theirs.ids.tolist(), theirs.scores.tolist(), strict=True))
+        same += sum(
+            exact.get(leaf) == score for leaf, score in zip(mine.ids.tolist(), mine.scores.tolist(), strict=True)
+        )
     assert same >= 95

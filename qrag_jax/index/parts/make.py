@@ -17,7 +17,7 @@ from qrag_jax.chunking.text.tables import context_of, searched_text
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.files.array_file import ArrayFile
 from qrag_jax.files.sqlite import Damaged
-from qrag_jax.index.parts.near import GRAPH, LEAST_RECALL, LEAST_ROWS, RECALL_AT, make_graph
+from qrag_jax.index.parts.near import LEAST_RECALL, NEAR, RECALL_AT, try_near
 from qrag_jax.index.parts.part import Part, StoredPart, write_part
 from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.stores.sqlite.document_rows import list_documents, read_document, vector_bytes
@@ -48,7 +48,7 @@ FOLDER = "search"  # in the folder of an index
 DOCUMENTS, NOTES = ".documents", ".notes"  # the two kinds of files
 UNSAID = 2  # a leaf whose words no encoder has checked yet
 _MOST_BYTES = 80_000_000  # of the vectors of a part that is made in memory
-_NUM_ASKED, _NUM_WORDS = 1000, 12  # questions for a graph, and words of one
+_NUM_ASKED, _NUM_WORDS = 1000, 12  # questions that measure approximate search, and words of one
 _TRIES = 5
 _MERGED = 4  # a file is merged with newer ones that have at least a quarter of its rows
 _MOST_GONE = 0.25  # share of rows of removed documents in a file that stays
@@ -364,8 +364,8 @@ def refresh(
     of the number of documents.
 
     Args:
-        load: as in `document_part`; a graph of a large file needs it too.
-        says: called with a message about a damaged file, which is made again, or about a graph.
+        load: as in `document_part`; questions to a large file need it too.
+        says: called with a message about a damaged file, which is made again, or about approximate search.
     """
     if not uses_parts(settings):
         return
@@ -377,7 +377,7 @@ def refresh(
     of_notes = partial(note_part, connection, folder, notes, documents=documents)
     code_kind = None if settings.vectors == "float32" else settings.vectors
     damaged = _refresh(connection, folder, DOCUMENTS, documents, of_documents, code_kind)
-    _make_graphs(connection, folder, documents, load, says)
+    _try_near(connection, folder, documents, load, says)
     damaged += _refresh(connection, folder, NOTES, notes, of_notes)
     for name in damaged:
         says(f"{folder / FOLDER / name}: was damaged; it is made again from the catalogue")
@@ -415,31 +415,23 @@ def _refresh(
     for one in old:
         assert isinstance(one.part, StoredPart)
         one.part.path.unlink()
-        one.part.path.with_suffix(GRAPH).unlink(missing_ok=True)
+        one.part.path.with_suffix(NEAR).unlink(missing_ok=True)
     return damaged
 
 
-def _make_graphs(
+def _try_near(
     connection: sqlite3.Connection, folder: Path, listed: Listed, load: Load, says: Callable[[str], object]
 ) -> None:
-    """Makes graphs of large files that have none, and says whether searches use them."""
+    """Measures approximate search of large files for which this was not done, and says whether searches use it."""
     for part in stored_parts(folder, DOCUMENTS):
-        if len(part.vectors) < LEAST_ROWS or part.path.with_suffix(GRAPH).exists():
+        if not part.has_signs or part.path.with_suffix(NEAR).exists() or (embed := load()) is None:
             continue
         what = f"{len(part.vectors):,} vectors"
-        try:
-            import usearch  # noqa: F401
-        except ImportError:
-            says(f"{what}: each search compares all; `pip install 'qrag_jax[near]'` lets a graph find the nearest")
-            return
-        embed = load()
-        if embed is None:
-            return
-        says(f"{what}: making a graph of them, so that a search need not compare all")
+        says(f"{what}: measuring whether a search must compare all of them")
         questions = embed_texts(for_questions(embed), _questions(connection, folder, listed))
-        recall = make_graph(part, unit_rows(questions))
-        used = "so searches use it" if recall >= LEAST_RECALL else f"less than {LEAST_RECALL}, so all are compared"
-        says(f"{what}: the graph finds {recall:.4f} of the {RECALL_AT} nearest of {_NUM_ASKED:,} sentences, {used}")
+        recall = try_near(part, unit_rows(questions))
+        used = "so searches use them" if recall >= LEAST_RECALL else f"less than {LEAST_RECALL}, so all are compared"
+        says(f"{what}: their signs find {recall:.4f} of the {RECALL_AT} nearest of {_NUM_ASKED:,} sentences, {used}")
 
 
 def _questions(connection: sqlite3.Connection, folder: Path, listed: Listed) -> list[str]:
@@ -459,7 +451,7 @@ def damaged_files(folder: Path) -> list[Path]:
     found = []
     for path in sorted((folder / FOLDER).glob("[!.]*.*")):
         try:
-            part = None if path.suffix == GRAPH else StoredPart(path)
+            part = None if path.suffix == NEAR else StoredPart(path)
             (part if part is not None and part.is_current else ArrayFile(path)).check()
         except Damaged:
             found.append(path)
@@ -484,6 +476,7 @@ def _whole_parts(folder: Path, kind: str) -> tuple[list[StoredPart], tuple[str, 
             found.append(part)
         else:
             path.unlink()
+            path.with_suffix(NEAR).unlink(missing_ok=True)
     return found, tuple(damaged)
 
 

@@ -4,12 +4,13 @@
     sizes              of each document the number of its rows here
     vectors, digests   unit vectors [rows, dim], and a digest of those of each document (`digests_of`)
     codes, ...         the same in one or two bytes a number, if wanted; scales, code_digests (`search/rows.py`)
+    signs, ...         their signs in a large file; sign_digests (`search/signs.py`)
     words, ...         the arrays of `WordArrays`, over the texts of the documents
     more arrays        with one value for each document or row, as a kind of file needs them
 
 The catalogue has all that is in such a file, so a file may be missing or out of date: a reader uses the documents whose
-number and key are those of the catalogue, and reads the others from there. Vectors of removed documents are overwritten
-with zeros. Nobody compares their digest after that, so a writer may be killed while it overwrites them.
+number and key are those of the catalogue, and reads the others from there. Vectors of removed documents, their codes and
+signs are overwritten with zeros. Nobody compares their digest after that, so a writer may be killed in the middle.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,18 +19,20 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int, UInt64
+from jaxtyping import Float, Int, UInt32, UInt64
 
 from qrag_jax.chunking.text.words import TOKENS_VERSION
 from qrag_jax.files.array_file import ArrayFile, digests_of, write_arrays
 from qrag_jax.files.sqlite import Damaged
 from qrag_jax.search.postings import WordArrays, WordPart, join_words
 from qrag_jax.search.rows import CodeKind, Codes, RowPart, code
+from qrag_jax.search.signs import signs_of
 
 _WORDS = tuple(field.name for field in fields(WordArrays))
 _OF_DOCUMENTS = ("numbers", "keys", "sizes", "num_texts")
-_DIGESTS = {"vectors": "digests", "codes": "code_digests"}
-_VERSION = [3, TOKENS_VERSION]  # of the arrays and of the words in them; files of another version are made again
+_DIGESTS = {"vectors": "digests", "codes": "code_digests", "signs": "sign_digests"}
+LEAST_SIGNS = 200_000  # vectors of a file that gets signs; fewer are compared as fast
+_VERSION = [4, TOKENS_VERSION]  # of the arrays and of the words in them; files of another version are made again
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +98,7 @@ class StoredPart:
             {name: self._file.read(name) for name in self._file.about[group]} for group in ("per_document", "per_row")
         )
         self.vectors = self._file.unchecked("vectors")
-        self._checked = {name: np.zeros(len(self.numbers), bool) for name in ("vectors", "codes")}
+        self._checked = {name: np.zeros(len(self.numbers), bool) for name in self._coded}
 
     @cached_property
     def words(self) -> WordArrays:
@@ -112,6 +115,23 @@ class StoredPart:
         """How vectors are coded for a first comparison; None if they are not."""
         return self._file.about["codes"]
 
+    @property
+    def has_signs(self) -> bool:
+        """True for a large file."""
+        return self._file.has("signs")
+
+    def signs(self, documents: Int[np.ndarray, " _"] | None = None) -> UInt32[np.ndarray, "rows words"]:
+        """The signs of all vectors.
+
+        Args:
+            documents: those of the file whose signs must be right; None is all that were not removed.
+
+        Raises:
+            Damaged: theirs were changed.
+        """
+        self._check("signs", self._filled("signs") if documents is None else documents)
+        return self._file.unchecked("signs")
+
     def row_part(self, places: Int[np.ndarray, " rows"], documents: Int[np.ndarray, " _"]) -> RowPart:
         """The vectors, for a pool in which the rows have these places; what is read is compared with its digests first.
 
@@ -120,8 +140,9 @@ class StoredPart:
         """
 
         def check(rows: Int[np.ndarray, " _"] | None) -> None:
-            some = documents if rows is None else np.searchsorted(self.starts, np.unique(rows), side="right") - 1
-            self._check("vectors", some)
+            if not self._checked["vectors"].all():
+                some = documents if rows is None else np.searchsorted(self.starts, rows, side="right") - 1
+                self._check("vectors", some)
 
         if self.code_kind is None:
             return RowPart(self.vectors, places, check)
@@ -164,12 +185,16 @@ class StoredPart:
         """
         self._file.check()
         for name in self._coded:
-            kept = [document for document in range(len(self.sizes)) if self._rows(name, document).any()]
             self._checked[name][:] = False
-            self._check(name, np.array(kept, np.int64))
+            self._check(name, self._filled(name))
+
+    def _filled(self, name: str) -> Int[np.ndarray, " _"]:
+        """The documents that were not overwritten with zeros."""
+        filled = [document for document in range(len(self.sizes)) if self._rows(name, document).any()]
+        return np.array(filled, np.int64)
 
     def erase(self, documents: Int[np.ndarray, " _"]) -> None:
-        """Overwrites the vectors of documents with zeros."""
+        """Overwrites what is kept of the vectors of documents with zeros."""
         filled = [one for one in documents.tolist() if any(self._rows(name, one).any() for name in self._coded)]
         for name in self._coded if filled else ():
             old = self._file.unchecked(name)
@@ -181,7 +206,7 @@ class StoredPart:
     @property
     def _coded(self) -> tuple[str, ...]:
         """The arrays that have a digest for each document."""
-        return ("vectors",) if self.code_kind is None else ("vectors", "codes")
+        return tuple(name for name in _DIGESTS if self._file.has(name))
 
 
 def write_part(
@@ -222,7 +247,10 @@ def write_part(
         about["code_error"] = max(one.lost for one in coded)
         arrays |= {"scales": [one.scales for one in coded], "codes": [one.codes for one in coded]}
         arrays["code_digests"] = [_digest(one.codes) for one in coded]
-    write_arrays(path, about, arrays, unchecked=("vectors", "codes"))
+    if sum(map(len, vectors)) >= LEAST_SIGNS:
+        signs = [signs_of(some) for some in vectors]
+        arrays |= {"sign_digests": map(_digest, signs), "signs": signs}
+    write_arrays(path, about, arrays, unchecked=tuple(_DIGESTS))
 
 
 def starts_of(sizes: Int[np.ndarray, " n"]) -> Int[np.ndarray, " starts"]:
