@@ -41,7 +41,7 @@ DISTRIBUTION = {
 }
 # Extras whose packages are imported where they are used: in a child alone, where a matrix in blocks is multiplied, for
 # plots and event files, in searches of a large index, and in the adapters of other libraries. `dev` has them all.
-EXTRAS = ("documents", "haystack", "langchain", "llama_index", "llamacpp", "mcp", "near", "otel", "serve", "train")
+EXTRAS = ("codes", "documents", "haystack", "langchain", "llama_index", "llamacpp", "mcp", "otel", "serve", "train")
 # Extras that only `make oracle` installs, because they are large or few need them.
 LARGE = ("milvus", "ray")
 # Data found by name and never imported. So is the embedded encoder, which is no dependency (see the Makefile).

@@ -27,6 +27,7 @@ from qrag_jax.types import Embed, Note, UsageError
 _RANK_CONSTANT = 60.0
 WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/search/results/own_documents
 _LEAST_NEAR, _MORE_NEAR = 200, 20  # leaves that a store finds: at least, and for each one wanted
+_FARTHEST = 10  # leaves among which the lowest cosine is looked for, because a store rounds
 _FUSED_DIGITS = 15  # neighbours at rank 1,000 differ by 1e-6, at rank 100,000 by 1e-10
 SomeRanked = TypeVar("SomeRanked", bound="Ranked")
 
@@ -241,7 +242,7 @@ def first_near(
         shares, unknown, exact, top_k, weight, then: as in `first_fused`.
         linked: positions of leaves -> these, and the leaves that they can lift as high as themselves.
     """
-    lowest = exact(np.sort(corpus.find_near(-asked, _LEAST_NEAR)[0])).min() if unknown.any() else None
+    lowest = exact(np.sort(corpus.find_near(-asked, _FARTHEST)[0])).min() if unknown.any() else None
     number = max(_LEAST_NEAR, _MORE_NEAR * top_k) if weight else 2 * top_k
     while True:
         near, rough = corpus.find_near(asked, number)

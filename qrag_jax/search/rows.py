@@ -6,7 +6,7 @@ compared exactly:
 
     v = scale * code + r,   q = scale' * code' + s,   |q . v - scale * scale' * (code' . code)| <= |r| + |s| (1 + |r|)
 
-for |q| = |v| = 1. numkong, which the extra `near` brings, multiplies codes as they are. Without it, codes are turned
+for |q| = |v| = 1. numkong, which the extra `codes` brings, multiplies codes as they are. Without it, codes are turned
 into float32 first. A question gets two int8 codes, the second of the rest that the first leaves, or one float16 code:
 
     |s| <= sqrt(dim) / (2 * 127)^2   or   |s| <= 2^-11

@@ -5,7 +5,6 @@ says so, and can be removed: searches then compare all vectors.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -30,12 +29,12 @@ class Near:
     Attributes:
         signs: of its vectors.
         tried: rows to compare exactly for `RECALL_AT` wanted ones.
-        most: rows of any search; one for more takes as long as a comparison of all.
+        most: rows of a search; one for more takes as long as a comparison of all.
     """
 
     signs: Signs
     tried: int
-    most: ClassVar[int] = 1000
+    most: int
 
     def find(self, question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
         """Rows among which are about all of the `k` nearest, in their order."""
@@ -56,7 +55,7 @@ def open_near(part: StoredPart, documents: Int[np.ndarray, " _"]) -> Near | None
     if not path.exists():
         return None
     about = ArrayFile(path).about
-    return Near(Signs(part.signs(documents)), about["tried"]) if about["recall"] >= LEAST_RECALL else None
+    return _near(part, Signs(part.signs(documents)), about["tried"]) if about["recall"] >= LEAST_RECALL else None
 
 
 def try_near(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float:
@@ -80,10 +79,14 @@ def try_near(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float:
             worst.append(float(products[nearest].min()))
             needed += [int((distances <= distances[row]).sum()) for row in nearest.tolist()]
     tried = min(int(np.quantile(needed, _AIM, method="higher")), int(_MOST_TRIED * len(vectors)))
-    made, found = Near(signs, tried), 0
+    made, found = _near(part, signs, tried), 0
     for question, least in zip(questions, worst, strict=True):
         scores = vectors[made.find(question, RECALL_AT)] @ question
         found += min(RECALL_AT, int((scores >= least - _SLACK).sum()))
     recall = found / (RECALL_AT * len(questions))
     write_arrays(part.path.with_suffix(NEAR), {"recall": recall, "tried": tried}, {})
     return recall
+
+
+def _near(part: StoredPart, signs: Signs, tried: int) -> Near:
+    return Near(signs, tried, int(_MOST_TRIED * len(part.vectors)) * RECALL_AT // max(tried, 1))
