@@ -140,7 +140,7 @@ class Plan:
             command changes that writer in the meantime.
         note_progress: called with (rows of notes written, rows to write).
         says: called with messages about the size of token vectors, the format of the catalogue, damaged search files
-            and graphs.
+            and approximate search.
     """
 
     mirror: bool = False

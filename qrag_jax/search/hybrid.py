@@ -208,10 +208,10 @@ def first_fused(
 
 
 def needs_list(corpus: Corpus, weight: float) -> bool:
-    """True if leaves are compared that a store or a graph finds nearest (`first_near`), and not all.
+    """True if leaves are compared that a store or signs find nearest (`first_near`), and not all.
 
-    Words may lift a leaf that is far away, so a list that includes it for sure is often long. With words, a product
-    with all vectors on this machine then takes less time than a graph.
+    Words may lift a leaf that is far away, so a list that includes it for sure is often long. So all vectors on this
+    machine are compared where words count.
     """
     return corpus.stored is not None or (not weight and corpus.finds_near)
 
