@@ -3,9 +3,10 @@
     python -m benchmarks.search.grow real.index grown.index --copies 8
     python -m benchmarks.search.large grown.index [--rivals .venv-rivals/bin/python] [--num_questions 100]
 
-Rows: `qrag find` in a new process; searches in a process that stays, with float32, float16 and int8; words alone; FTS5
-of SQLite; and of others, each in a process of its own in the environment of `--rivals` (benchmarks/rivals.txt): faiss
-(flat, as the bound that memory sets), LanceDB, txtai, Milvus Lite, bm25s. Questions are the first words of chunks.
+Rows: `qrag find` in a new process; searches in a process that stays, with float32, float16, int8 and signs; words
+alone; FTS5 of SQLite; and of others, each in a process of its own in the environment of `--rivals`
+(benchmarks/rivals.txt): faiss (flat, as the bound that memory sets, and HNSW), usearch, LanceDB, txtai, Milvus Lite,
+bm25s. Questions are the first words of chunks.
 """
 
 import argparse

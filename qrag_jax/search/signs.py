@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _BITS = 4
 _STEP = 0.3352  # the best of 16 equal steps for normally distributed numbers (Max 1960, table II)
-_SAMPLE = 32_768  # distances of which the one that bounds the first is taken
+_SAMPLE, _PLACE = 32_768, 32  # distances that are sampled for a bound of the first, and how many of them are within it
 _MOST = 2  # times as many rows as wanted, where many have one distance
 
 
@@ -33,9 +33,14 @@ def signs_of(vectors: Float[np.ndarray, "n dim"]) -> UInt32[np.ndarray, "n words
 class Signs:
     """The signs of many vectors, compared by JAX. The first question loads JAX, which takes about a second."""
 
-    def __init__(self, signs: UInt32[np.ndarray, "n words"]) -> None:
-        """Takes what `signs_of` returns."""
-        self._signs = signs
+    def __init__(self, signs: UInt32[np.ndarray, "n words"], gone: Int[np.ndarray, " _"] | None = None) -> None:
+        """Takes what `signs_of` returns.
+
+        Args:
+            signs: of all vectors.
+            gone: rows that are not searched.
+        """
+        self._signs, self._gone = signs, gone
 
     def distances(self, question: Float[np.ndarray, " dim"]) -> UInt16[np.ndarray, " n"]:
         """The distance of every vector from a question; right for up to 4,369 dimensions."""
@@ -46,9 +51,15 @@ class Signs:
         return np.asarray(_distances()(self._columns, _packed(bits)))
 
     def first(self, question: Float[np.ndarray, " dim"], number: int) -> Int[np.ndarray, " _"]:
-        """About the `number` rows of the smallest distances, in their order; the bound is that of a sample."""
+        """About the `number` rows of the smallest distances, in their order; the bound is that of a sample.
+
+        Rows that are gone may be among them only if others are fewer.
+        """
         distances = self.distances(question)
-        every = 1 + len(distances) // _SAMPLE
+        if self._gone is not None:
+            distances = distances.copy()
+            distances[self._gone] = np.iinfo(distances.dtype).max
+        every = max(1, min(len(distances) // _SAMPLE, number // _PLACE))
         some, place = distances[::every], number // every
         if place >= len(some):
             return np.arange(len(distances))
@@ -81,4 +92,4 @@ def _distances() -> Callable[..., "jax.Array"]:
 def _packed(bits: np.ndarray) -> UInt32[np.ndarray, "n words"]:
     """Bits [n, dim], 32 in a number, filled up with zeros."""
     packed = np.packbits(bits, axis=1)
-    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 4))).view(np.uint32)
+    return np.ascontiguousarray(np.pad(packed, ((0, 0), (0, -packed.shape[1] % 4)))).view(np.uint32)

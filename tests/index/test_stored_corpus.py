@@ -290,7 +290,39 @@ class TestSigns:
         assert corpus.finds_near and len(list(Path("i/search").glob("*.near"))) == 1
         check(corpus, noted, load_noted_index("i"))
         few = opened(lambda names: names[:1])[0]
-        assert not few.finds_near  # what is found among all may hold too little of one document
+        assert not few.finds_near  # the recall of all says nothing of one document
+
+    def test_documents_that_are_left_out_are_not_found(self, notes, monkeypatch):
+        monkeypatch.setattr("qrag_jax.index.stored_corpus._LEAST_KEPT", 0.1)
+        note("i", notes)
+        most, oracle, embed = opened(lambda names: names[1:])[0], load_index("i"), HashEncoder()
+        oracle = oracle.only({document.id for document in oracle.documents[1:]})
+        assert most.finds_near and len(most.documents) == len(oracle.documents)
+        for question in QUESTIONS:
+            mine, theirs = (rank_dense(question, one, embed, 5) for one in (most, oracle))
+            assert np.array_equal(mine.ids, theirs.ids) and np.array_equal(mine.scores, theirs.scores)
+
+    def test_a_vector_is_checked_before_it_is_compared(self, notes):
+        note("i", notes)
+        (path,) = Path("i/search").glob("*.documents")
+        stored, content = StoredPart(path), bytearray(path.read_bytes())
+        content[stored._file.offset("vectors") + stored.vectors.nbytes - 1] ^= 1  # of the last document
+        path.write_bytes(content)
+        corpus = opened()[0]
+        assert corpus.finds_near and np.array_equal(corpus.unit_vectors[np.arange(1)], stored.vectors[:1])
+        with pytest.raises(Damaged, match=f"vectors of document {len(stored.sizes) - 1}"):
+            rank_dense("red wine rain", corpus, HashEncoder(), 5)
+
+    def test_what_was_measured_leaves_with_a_damaged_file(self, notes):
+        note("i", notes)
+        (path,) = Path("i/search").glob("*.documents")
+        path.write_bytes(path.read_bytes()[:-3])
+        note("i", notes)
+        assert (
+            [one.stem for one in Path("i/search").glob("*.near")]
+            == [one.stem for one in Path("i/search").glob("*.documents")]
+            != [path.stem]
+        )
 
     def test_signs_that_find_too_little_are_not_used_and_not_tried_again(self, notes, monkeypatch):
         said = []

@@ -68,7 +68,19 @@ class TestFirst:
     def test_more_than_there_are(self, many):
         assert np.array_equal(Signs(signs_of(many)).first(many[0], 3000), np.arange(3000))
 
-    def test_of_many_equal_vectors_the_first_are_taken(self, many):
-        same = np.concatenate([many[:1], np.repeat(many[1:2], 500, axis=0), many[2:100]])
+    def test_of_many_equal_vectors_the_first_are_taken_after_nearer_ones(self, many):
+        far = many[1] * np.where(np.arange(64) < 3, -1, 1)
+        same = np.concatenate([many[:1], np.repeat(far[None], 500, axis=0), many[2:100], many[1:2]])
         found = Signs(signs_of(same)).first(many[1], 20)
-        assert np.array_equal(found, np.arange(1, 41))
+        assert np.array_equal(found, [*range(1, 40), len(same) - 1])
+
+    def test_a_few_rows_are_bounded_by_all_distances(self, many, monkeypatch):
+        monkeypatch.setattr(signs, "_SAMPLE", 30)
+        made = Signs(signs_of(many))
+        assert all(len(made.first(question, 31)) >= 31 for question in many[:50])
+
+    def test_rows_that_are_gone_are_found_only_if_others_are_fewer(self, many):
+        gone = np.arange(1, 3000, 2)
+        without, alone = Signs(signs_of(many), gone), Signs(signs_of(many[::2]))
+        assert np.array_equal(without.first(many[7], 50), 2 * alone.first(many[7], 50))
+        assert np.array_equal(without.first(many[7], 1500), np.arange(3000))

@@ -406,17 +406,23 @@ def _refresh(
     kept = [*(one.kept for one in old), *(np.arange(len(part.numbers)) for part in made)]
     try:
         if sum(map(len, kept)):
-            write_part(folder / FOLDER / f"{secrets.token_hex(4)}{kind}", parts, kept, code_kind)
+            path = folder / FOLDER / f"{secrets.token_hex(4)}{kind}"
+            write_part(path, parts, kept, code_kind, with_signs=kind == DOCUMENTS)
     except Damaged:
         again = tuple(path.name for path in damaged_files(folder))
         for name in again:
-            (folder / FOLDER / name).unlink()
+            _remove(folder / FOLDER / name)
         return damaged + again + _refresh(connection, folder, kind, listed, make, code_kind)
     for one in old:
         assert isinstance(one.part, StoredPart)
-        one.part.path.unlink()
-        one.part.path.with_suffix(NEAR).unlink(missing_ok=True)
+        _remove(one.part.path)
     return damaged
+
+
+def _remove(path: Path) -> None:
+    """Removes a search file, and the one that says how well it is searched approximately."""
+    path.unlink(missing_ok=True)
+    path.with_suffix(NEAR).unlink(missing_ok=True)
 
 
 def _try_near(
@@ -470,13 +476,12 @@ def _whole_parts(folder: Path, kind: str) -> tuple[list[StoredPart], tuple[str, 
             part = StoredPart(path)
         except Damaged:
             damaged.append(path.name)
-            path.unlink()
+            _remove(path)
             continue
         if part.is_current:
             found.append(part)
         else:
-            path.unlink()
-            path.with_suffix(NEAR).unlink(missing_ok=True)
+            _remove(path)
     return found, tuple(damaged)
 
 

@@ -1,7 +1,7 @@
 """Approximate search of a large search file, by the signs of its vectors.
 
-It is used only after it has shown that it finds what an exact comparison finds. The file beside a file of documents
-says so, and can be removed: searches then compare all vectors.
+It is used only after it has shown that it finds what an exact comparison finds among all vectors of the file. A file
+beside the file of documents says so. Without it, searches compare all vectors.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from qrag_jax.files.array_file import ArrayFile, write_arrays
-from qrag_jax.index.parts.part import StoredPart
+from qrag_jax.index.parts.part import StoredPart, rows_of
 from qrag_jax.search.signs import Signs
 
 NEAR = ".near"
@@ -55,7 +55,11 @@ def open_near(part: StoredPart, documents: Int[np.ndarray, " _"]) -> Near | None
     if not path.exists():
         return None
     about = ArrayFile(path).about
-    return _near(part, Signs(part.signs(documents)), about["tried"]) if about["recall"] >= LEAST_RECALL else None
+    if about["recall"] < LEAST_RECALL:
+        return None
+    gone = np.setdiff1d(np.arange(len(part.sizes)), documents)
+    signs = Signs(part.signs(documents), rows_of(part.starts, gone) if len(gone) else None)
+    return _near(part, signs, about["tried"])
 
 
 def try_near(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float:

@@ -9,8 +9,8 @@
     more arrays        with one value for each document or row, as a kind of file needs them
 
 The catalogue has all that is in such a file, so a file may be missing or out of date: a reader uses the documents whose
-number and key are those of the catalogue, and reads the others from there. Vectors of removed documents, their codes and
-signs are overwritten with zeros. Nobody compares their digest after that, so a writer may be killed in the middle.
+number and key are those of the catalogue, and reads the others from there. Vectors of removed documents, their codes
+and signs are overwritten with zeros. No search compares their digest after that, so a writer may be killed meanwhile.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -214,6 +214,8 @@ def write_part(
     parts: Sequence[Part | StoredPart],
     kept: Sequence[Int[np.ndarray, " _"]],
     code_kind: CodeKind | None = None,
+    *,
+    with_signs: bool = False,
 ) -> None:
     """Writes a file with documents of several parts.
 
@@ -222,6 +224,7 @@ def write_part(
         parts: of one kind.
         kept: of each part, the increasing positions of the documents to write.
         code_kind: how to code vectors for a first comparison; None compares them as they are.
+        with_signs: write the signs of vectors too, if there are many.
     """
     pairs = list(zip(parts, kept, strict=True))
     rows = [rows_of(part.starts, some) for part, some in pairs]
@@ -247,7 +250,7 @@ def write_part(
         about["code_error"] = max(one.lost for one in coded)
         arrays |= {"scales": [one.scales for one in coded], "codes": [one.codes for one in coded]}
         arrays["code_digests"] = [_digest(one.codes) for one in coded]
-    if sum(map(len, vectors)) >= LEAST_SIGNS:
+    if with_signs and sum(map(len, vectors)) >= LEAST_SIGNS:
         signs = [signs_of(some) for some in vectors]
         arrays |= {"sign_digests": map(_digest, signs), "signs": signs}
     write_arrays(path, about, arrays, unchecked=tuple(_DIGESTS))
