@@ -53,9 +53,7 @@ from qrag_jax.search.rows import Rows
 from qrag_jax.types import Chunk, Cost, Document, Embed, InputError, Note
 from qrag_jax.unit_rows import unit_rows
 
-_LEAST_KEPT = (
-    0.9  # signs are used if at least this share of the rows of their file is searched: others change the recall
-)
+_LEAST_KEPT = 0.9  # of the rows of a file are searched, or its signs are not used: their recall is that of all rows
 _MOST_READ = 256  # documents in memory
 T = TypeVar("T")
 
