@@ -44,6 +44,9 @@ class Signs:
         self._signs, self._gone = signs, gone
         self._is_first = True
 
+    def __len__(self) -> int:
+        return len(self._signs)
+
     def distances(self, question: Float[np.ndarray, " dim"]) -> UInt16[np.ndarray, " n"]:
         """The distance of every vector from a question; right for up to 4,369 dimensions."""
         step = _STEP * np.sqrt(np.mean(question.astype(np.float64) ** 2)) or 1.0

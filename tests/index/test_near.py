@@ -53,7 +53,7 @@ def test_too_many_are_not_tried(stored, questions):
 
 
 def test_more_are_tried_where_more_are_wanted(monkeypatch):
-    made = Near(Signs(signs_of(np.eye(4000, 32, dtype=np.float32))), 300, 100)
+    made = Near(Signs(signs_of(np.eye(4000, 32, dtype=np.float32))), 300)
     asked = []
     monkeypatch.setattr(Signs, "first", lambda self, question, number: asked.append(number) or np.arange(number))
     assert [len(made.find(np.ones(32), k)) for k in (1, 10, 20, 100)] == asked == [300, 300, 600, 3000]

@@ -29,12 +29,15 @@ class Near:
     Attributes:
         signs: of its vectors.
         tried: rows to compare exactly for `RECALL_AT` wanted ones.
-        most: rows of a search; one for more takes as long as a comparison of all.
     """
 
     signs: Signs
     tried: int
-    most: int
+
+    @property
+    def most(self) -> int:
+        """The most rows of a search; one for more takes as long as a comparison of all."""
+        return int(_MOST_TRIED * len(self.signs)) * RECALL_AT // max(self.tried, 1)
 
     def find(self, question: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " _"]:
         """Rows among which are about all of the `k` nearest, in their order."""
@@ -58,8 +61,7 @@ def open_near(part: StoredPart, documents: Int[np.ndarray, " _"]) -> Near | None
     if about["recall"] < LEAST_RECALL:
         return None
     gone = np.setdiff1d(np.arange(len(part.sizes)), documents)
-    signs = Signs(part.signs(documents), rows_of(part.starts, gone) if len(gone) else None)
-    return _near(part, signs, about["tried"])
+    return Near(Signs(part.signs(documents), rows_of(part.starts, gone) if len(gone) else None), about["tried"])
 
 
 def try_near(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float:
@@ -83,14 +85,10 @@ def try_near(part: StoredPart, questions: Float[np.ndarray, "q dim"]) -> float:
             worst.append(float(products[nearest].min()))
             needed += [int((distances <= distances[row]).sum()) for row in nearest.tolist()]
     tried = min(int(np.quantile(needed, _AIM, method="higher")), int(_MOST_TRIED * len(vectors)))
-    made, found = _near(part, signs, tried), 0
+    made, found = Near(signs, tried), 0
     for question, least in zip(questions, worst, strict=True):
         scores = vectors[made.find(question, RECALL_AT)] @ question
         found += min(RECALL_AT, int((scores >= least - _SLACK).sum()))
     recall = found / (RECALL_AT * len(questions))
     write_arrays(part.path.with_suffix(NEAR), {"recall": recall, "tried": tried}, {})
     return recall
-
-
-def _near(part: StoredPart, signs: Signs, tried: int) -> Near:
-    return Near(signs, tried, int(_MOST_TRIED * len(part.vectors)) * RECALL_AT // max(tried, 1))
