@@ -27,6 +27,7 @@ from qrag_jax.types import (
     InputError,
     Message,
     Note,
+    Regex,
     Sampling,
     TextGenerator,
 )
@@ -183,6 +184,22 @@ class Form:
     def read(self, text: str) -> Any:
         """Parses an answer by `readable`; see `parse_json`."""
         return parse_json(text, self.readable)
+
+
+@dataclass(frozen=True)
+class FreeForm:
+    """Any text that is not empty."""
+
+    @property
+    def grammar(self) -> Grammar:
+        """One line or more."""
+        return Regex(r"[^\n](?:.|\n)*")
+
+    def read(self, text: str) -> str:
+        """The text without surrounding white space."""
+        if not text.strip():
+            raise InputError("it is empty")
+        return text.strip()
 
 
 @dataclass(frozen=True)

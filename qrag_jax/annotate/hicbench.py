@@ -20,7 +20,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-from qrag_jax.annotate.ask_chunks import UNREADABLE, AnswerForm, Desk, Form, Progressed, Reading
+from qrag_jax.annotate.ask_chunks import UNREADABLE, AnswerForm, Desk, Form, FreeForm, Progressed, Reading
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.build import tree_from_points
 from qrag_jax.data.corpora.headed_documents import HeadedDocument
@@ -29,10 +29,8 @@ from qrag_jax.llm.json_answers import Boolean, Integer, ListOf, Record, Text
 from qrag_jax.llm.prompts import fence, load_prompt, passages_prompt
 from qrag_jax.types import (
     CountTokens,
-    Grammar,
     InputError,
     Message,
-    Regex,
     Sampling,
     Span,
     TextGenerator,
@@ -147,22 +145,6 @@ class Built:
     rejected: Mapping[str, int] = field(default_factory=dict)
     num_unreadable: int = 0
     calls: Reading = field(default_factory=Reading)
-
-
-@dataclass(frozen=True)
-class _FreeForm:
-    """Any text that is not empty."""
-
-    @property
-    def grammar(self) -> Grammar:
-        """One line or more."""
-        return Regex(r"[^\n](?:.|\n)*")
-
-    def read(self, text: str) -> str:
-        """The text without surrounding white space."""
-        if not text.strip():
-            raise InputError("it is empty")
-        return text.strip()
 
 
 def build_hicbench(
@@ -343,7 +325,7 @@ class _Builder:
         ]
         stated = [0.0] * len(asked)
         for draw in range(self.config.num_draws):
-            answers = self._ask("answers", prompts, _FreeForm(), draw)
+            answers = self._ask("answers", prompts, FreeForm(), draw)
             for place, share in self._covered(asked, answers).items():
                 stated[place] += share
         kept = []

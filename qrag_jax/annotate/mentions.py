@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePath
+from typing import NamedTuple
 
 from qrag_jax.annotate.ask_chunks import chunk_texts
 from qrag_jax.annotate.quotes import chunk_sentences
@@ -69,8 +70,15 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class _Candidate:
-    """A possible note; lower `rank` is better."""
+class Mention:
+    """A sentence that names the topic of another chunk: a possible note.
+
+    Attributes:
+        rank: lower is better.
+        answering: the chunk that has the name as its topic.
+        name: the name.
+        sentence: of another chunk, which contains the name.
+    """
 
     rank: tuple[int, int, int, int]
     answering: int
@@ -101,20 +109,41 @@ def mention_notes(
         InputError: a chunk's document is missing.
     """
     config = config or MentionsConfig()
+    named = find_mentions(documents, chunks, config)
+    kept = _most_specific(named.mentions, config.max_notes, named.left_out)
+    notes = tuple(_note(mention, named.sentences[mention.answering], chunks) for mention in kept)
+    return ReadNotes(notes, {reason: number for reason, number in named.left_out.items() if number})
+
+
+class Named(NamedTuple):
+    """The mentions of some chunks.
+
+    Attributes:
+        mentions: in the order of their sentences, those of titles and headings first.
+        sentences: of each chunk that has one.
+        topics: titles, file names and headings, each with its chunks.
+        left_out: reasons why a name or sentence is no mention, with their numbers.
+    """
+
+    mentions: list[Mention]
+    sentences: dict[int, list[Sentence]]
+    topics: dict[Name, list[int]]
+    left_out: Counter[str]
+
+
+def find_mentions(documents: Sequence[Document], chunks: Sequence[Chunk], config: MentionsConfig) -> Named:
+    """All sentences that name the topic of another chunk; arguments and errors as of `mention_notes`."""
     left_out: Counter[str] = Counter()
     sentences = _sentences(documents, chunks)
     own = {chunk: list(group) for chunk, group in groupby(sentences, key=lambda sentence: sentence.chunk)}
     titles, terms = _titles(documents, chunks, config, own)
     telling = {name: owners for name, owners in titles.items() if len(owners) <= config.max_owners}
     left_out[NAME_AMBIGUOUS] = len(titles) - len(telling)
-    candidates = [
+    found = [
         *_of_titles(sentences, titles, terms, config, left_out),
         *_of_introduced(sentences, chunks, telling, config, left_out),
     ]
-    candidates = [candidate for candidate in candidates if not _is_its_own(candidate, own, chunks)]
-    kept = _most_specific(candidates, config.max_notes, left_out)
-    notes = tuple(_note(candidate, own[candidate.answering], chunks) for candidate in kept)
-    return ReadNotes(notes, {reason: number for reason, number in left_out.items() if number})
+    return Named([mention for mention in found if not _is_its_own(mention, own, chunks)], own, titles, left_out)
 
 
 def _sentences(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[Sentence]:
@@ -196,7 +225,7 @@ def _of_titles(
     terms: Collection[Name],
     config: MentionsConfig,
     left_out: Counter[str],
-) -> Iterator[_Candidate]:
+) -> Iterator[Mention]:
     # Ambiguous names are found too; otherwise "New York" would name York.
     finder = NameFinder(owners, terms)
     mentions = [
@@ -222,7 +251,7 @@ def _of_introduced(
     titles: Mapping[Name, Sequence[int]],
     config: MentionsConfig,
     left_out: Counter[str],
-) -> Iterator[_Candidate]:
+) -> Iterator[Mention]:
     """Candidates from names in a document: sentences of later chunks become notes of the first chunk with the name."""
     if not config.max_introduced:
         return
@@ -253,17 +282,17 @@ def _candidate(
     sentence: Sentence,
     config: MentionsConfig,
     left_out: Counter[str],
-) -> Iterator[_Candidate]:
+) -> Iterator[Mention]:
     """The candidate, unless the sentence is in the named chunk, only contains the name (a heading), or is too long."""
     if answering == sentence.chunk or len(sentence.words) == len(name):
         return
     if len(sentence.text) > config.max_chars:
         left_out[SENTENCE_TOO_LONG] += 1
         return
-    yield _Candidate(rank, answering, name, sentence)
+    yield Mention(rank, answering, name, sentence)
 
 
-def _is_its_own(candidate: _Candidate, own: Mapping[int, Sequence[Sentence]], chunks: Sequence[Chunk]) -> bool:
+def _is_its_own(candidate: Mention, own: Mapping[int, Sequence[Sentence]], chunks: Sequence[Chunk]) -> bool:
     """True if the sentence is also in the answering chunk, as with overlapping chunks; such a note adds nothing."""
     sentence, answering = candidate.sentence, candidate.answering
     return chunks[sentence.chunk].document_id == chunks[answering].document_id and any(
@@ -271,9 +300,9 @@ def _is_its_own(candidate: _Candidate, own: Mapping[int, Sequence[Sentence]], ch
     )
 
 
-def _most_specific(candidates: Sequence[_Candidate], most: int, left_out: Counter[str]) -> list[_Candidate]:
+def _most_specific(candidates: Sequence[Mention], most: int, left_out: Counter[str]) -> list[Mention]:
     """At most `most` candidates of each chunk, by rank, without repeated texts."""
-    found: defaultdict[int, dict[str, _Candidate]] = defaultdict(dict)
+    found: defaultdict[int, dict[str, Mention]] = defaultdict(dict)
     for candidate in sorted(candidates, key=lambda one: one.rank):
         found[candidate.answering].setdefault(candidate.sentence.text, candidate)
     kept = []
@@ -284,7 +313,7 @@ def _most_specific(candidates: Sequence[_Candidate], most: int, left_out: Counte
     return kept
 
 
-def _note(candidate: _Candidate, own: Sequence[Sentence], chunks: Sequence[Chunk]) -> Note:
+def _note(candidate: Mention, own: Sequence[Sentence], chunks: Sequence[Chunk]) -> Note:
     sentence = candidate.sentence
     return make_note(candidate.name, sentence, chunks[sentence.chunk].id, chunks[candidate.answering].id, own)
 

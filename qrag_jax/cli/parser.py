@@ -35,6 +35,7 @@ SUMMARIES = {
     "study": "compare chunkers on questions: quality and cost",
     "demo": "train and measure a small retriever in one command",
     "train": "train a retriever, tagger, compressor, router or language model",
+    "learn": "train a retriever on your own documents, without labels",
     "eval": "score a trained retriever against baselines",
     "notes": "show and measure the notes of chunks",
     "export": "write the encoders of a run for sentence-transformers",

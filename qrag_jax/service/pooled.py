@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from qrag_jax.errors import Arg
@@ -15,13 +16,15 @@ from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.qrag.multi_step_search import check_questions
 from qrag_jax.qrag.pool_search import PoolBank, check_pools, make_pool_bank
 from qrag_jax.qrag.pool_sets import corpus_pool, multihop_pool
+from qrag_jax.qrag.retriever import with_fresh_params
 from qrag_jax.qrag.tasks import Task, subset
 from qrag_jax.search.bm25 import Bm25Index
-from qrag_jax.search.dense import search_vectors
+from qrag_jax.search.dense import search_vectors, top_in_order
+from qrag_jax.search.hybrid import WORDS_WEIGHT, fused_with_words
 from qrag_jax.types import NOBODY, InputError, UsageError, Watch
 from qrag_jax.unit_rows import unit_rows
 
-POOL_METHODS = ("trained", "single_step", "bm25")
+POOL_METHODS = ("trained", "untrained", "hybrid", "single_step", "bm25")
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,10 @@ def _pick(
     method: str, bank: PoolBank, asked: Sequence[str], most: int, threshold: float | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Picks [n, most], the values that they were picked by, and how many the run keeps where it stops."""
-    if method == "trained":
+    if method in ("trained", "untrained"):
+        if method == "untrained":  # links have no weight yet, so these are searches by the prior
+            key, threshold = jax.random.key(0), None
+            bank = replace(bank, retriever=with_fresh_params(bank.retriever, key))
         played = bank.play(asked, most)
         q, stop_q = np.asarray(played.q_values).sum(-1), np.asarray(played.stop_q_values).sum(-1)
         stop = stop_q > q
@@ -162,6 +168,14 @@ def _pick(
         index = Bm25Index(bank.texts)
         best = [index.top_k(question, most) for question in asked]
     else:
-        of_chunks = np.asarray(bank.table.rows.vectors)[: len(bank.texts)]
-        best = search_vectors(unit_rows(bank.question_vectors(asked)), unit_rows(of_chunks), most)
+        of_questions = unit_rows(bank.question_vectors(asked))
+        of_chunks = unit_rows(np.asarray(bank.table.rows.vectors)[: len(bank.texts)])
+        best = search_vectors(of_questions, of_chunks, most)
+        if method == "hybrid":
+            words = Bm25Index(bank.texts)
+            fused = [
+                fused_with_words(of_chunks @ own, words, question, WORDS_WEIGHT)
+                for own, question in zip(of_questions, asked, strict=True)
+            ]
+            best = [(places := top_in_order(scores, most), scores[places]) for scores in fused]
     return np.stack([ids for ids, _ in best]), np.stack([scores for _, scores in best]), None
