@@ -3,19 +3,27 @@
 We make the eight needle tasks and variable tracking from their definitions; `ruler_qa.py` makes the two QA tasks. The
 aggregation tasks (cwe, fwe) ask for counts over the whole context, which no choice of chunks answers.
 
-A context is noise with needles in it. The noise is packed in chunks of whole sentences once for a seed, and each
-question reads it from another chunk on. A needle is put between two sentences, and only the chunk around it is packed
-again, with the needle among its neighbours. So questions share nearly all chunks, and these are embedded once.
+`ruler_context.py` puts the needles into their contexts. All draws depend on the seed, the task and the number of the
+question, so a question is the same however many are asked. Its needles are the same at each length.
 """
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
 
 import numpy as np
 
+from qrag_jax.data.stories.ruler_context import (
+    Asked,
+    CountAll,
+    Noise,
+    RulerQuestion,
+    TokenCounts,
+    compose,
+    packed,
+    too_short,
+)
 from qrag_jax.data.stories.ruler_words import ADJECTIVES, NOISE, NOUNS
 from qrag_jax.types import Arg, UsageError
 
@@ -23,12 +31,9 @@ _FEWEST_CHUNKS = 8  # chunks of noise in the shortest context
 _SLICE = 4096  # sentences that are counted at a time
 _RESERVED = 4096  # keys of words that no noise has
 _RESIDUES = 64  # numbers of one drawn remainder are values of questions, the others of noise
-_MOST_MISFITS = 16  # chunks that do not fit the end of a context
 _DEPTHS, _NOISE_START, _NOISE_VALUES, _KEYS, _RESIDUE = range(101, 106)  # streams of random numbers
 _NUMBERS, _VALUES_OF_VARIABLES = (1_000_000, 10_000_000), (10_000, 100_000)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-CountAll = Callable[[Sequence[str]], Sequence[int]]  # texts -> tokens of each
 
 
 @dataclass(frozen=True)
@@ -67,68 +72,6 @@ QA = ("qa_1", "qa_2")
 TASKS = (*NEEDLES, VARIABLES, *QA)
 
 
-@dataclass(frozen=True)
-class RulerQuestion:
-    """A question to a context of its own.
-
-    Attributes:
-        id: its number, or its id in a data set.
-        question: its text.
-        chunks: of the context, in the order of the document.
-        titles: of the chunks; empty where there is none.
-        gold: numbers of the chunks that answer it.
-        answers: all values, all variables, or the reference answers.
-        num_tokens: tokens of the context.
-    """
-
-    id: str
-    question: str
-    chunks: tuple[str, ...]
-    titles: tuple[str, ...]
-    gold: tuple[int, ...]
-    answers: tuple[str, ...]
-    num_tokens: int
-
-
-class TokenCounts:
-    """Tokens of texts, where each distinct text is counted once; a context has the sum over its sentences."""
-
-    def __init__(self, count: CountAll) -> None:
-        self._count, self._known = count, dict[str, int]()
-
-    def __call__(self, texts: Sequence[str]) -> list[int]:
-        """The tokens of each text."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if new:
-            self._known |= zip(new, map(int, self._count(new)), strict=True)
-        return [self._known[text] for text in texts]
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A question, its needles in the order of their draw, which of them are gold, and its answers."""
-
-    question: str
-    needles: tuple[str, ...]
-    gold: frozenset[int]
-    answers: tuple[str, ...]
-    in_order: bool = False
-
-
-@dataclass(frozen=True)
-class _Noise:
-    """Sentences of noise in chunks; `bounds` are half-open numbers of the sentences of each chunk."""
-
-    sentences: Sequence[str]
-    sizes: Sequence[int]
-    bounds: Sequence[tuple[int, int]]
-    _texts: dict[range, str] = field(default_factory=dict)
-
-    def text(self, run: range) -> str:
-        """The sentences as one text; contexts of many questions share it."""
-        return self._texts.setdefault(run, " ".join(self.sentences[i] for i in run))
-
-
 class NeedleMaker:
     """Makes the questions of the needle tasks and of variable tracking."""
 
@@ -144,7 +87,7 @@ class NeedleMaker:
         self.counts, self._seed, self._chunk_tokens = TokenCounts(count), seed, chunk_tokens
         self._essays = cache(essays)
         self._pairs = cache(self._draw_pairs)
-        self._residue = int(np.random.default_rng([seed, _RESIDUE]).integers(_RESIDUES))
+        self._residue = int(self._rng(_RESIDUE).integers(_RESIDUES))
 
     def questions(self, task: str, num_tokens: int, num_questions: int) -> list[RulerQuestion]:
         """Questions 0, 1, ... of a task. A question does not depend on their number.
@@ -164,12 +107,15 @@ class NeedleMaker:
         noise = self._noise(task, "sentences" if kind is None else kind.noise, num_tokens)
         task_number = TASKS.index(task)
         return [
-            self._composed(i, one, noise, num_tokens, np.random.default_rng([self._seed, _DEPTHS, task_number, i]))
+            compose(i, one, noise, num_tokens, self._chunk_tokens, self.counts, self._rng(_DEPTHS, task_number, i))
             for i, one in enumerate(asked)
         ]
 
-    def _needles(self, task: str, kind: Kind, number: int) -> _Asked:
-        rng = np.random.default_rng([self._seed, TASKS.index(task), number])
+    def _rng(self, *numbers: int) -> np.random.Generator:
+        return np.random.default_rng([self._seed, *numbers])
+
+    def _needles(self, task: str, kind: Kind, number: int) -> Asked:
+        rng = self._rng(TASKS.index(task), number)
         keys = self._uuids(rng, kind.num_keys) if kind.key == "uuids" else self._own_keys(rng, kind.num_keys)
         num_values = kind.num_keys * kind.num_values
         if kind.value == "uuids":
@@ -180,20 +126,20 @@ class NeedleMaker:
         needles = tuple(_needle(key, kind.value, value) for key, value in zip(owners, values, strict=True))
         gold = frozenset(range(kind.num_asked * kind.num_values))
         right = tuple(values[i] for i in sorted(gold))
-        return _Asked(_question(keys[: kind.num_asked], kind.value, len(gold) > 1), needles, gold, right)
+        return Asked(_question(keys[: kind.num_asked], kind.value, len(gold) > 1), needles, gold, right)
 
-    def _chain(self, number: int) -> _Asked:
+    def _chain(self, number: int) -> Asked:
         """A chain of assignments; each one is in the text before those that need it."""
-        rng = np.random.default_rng([self._seed, TASKS.index(VARIABLES), number])
+        rng = self._rng(TASKS.index(VARIABLES), number)
         names = dict.fromkeys("".join(rng.choice(list(_LETTERS), 5)) for _ in range(4 * (NUM_HOPS + 1)))
         first, *others = variables = tuple(names)[: NUM_HOPS + 1]
         value = int(rng.integers(*_VALUES_OF_VARIABLES))
         hops = [f"VAR {new} = VAR {old}." for old, new in zip(variables[:-1], others, strict=True)]
         question = f"Find all variables that are assigned the value {value} in the text above."
-        return _Asked(question, (f"VAR {first} = {value}.", *hops), frozenset(range(len(variables))), variables, True)
+        return Asked(question, (f"VAR {first} = {value}.", *hops), frozenset(range(len(variables))), variables, True)
 
-    def _noise(self, task: str, kind: str, num_tokens: int) -> _Noise:
-        """At least as many tokens of noise as a context has, packed. A shorter length has the first ones of a longer."""
+    def _noise(self, task: str, kind: str, num_tokens: int) -> Noise:
+        """At least as many tokens of noise as a context has, packed. A longer length begins with those of a shorter."""
         sentences: list[str] = []
         sizes: list[int] = []
         stream = {"sentences": self._repeated, "essays": self._read_essays, "needles": self._other_needles}[kind](task)
@@ -206,26 +152,26 @@ class NeedleMaker:
             reason = f"{task}: there are distinct needles for {sum(sizes):,} tokens only; lower "
             raise UsageError((reason, Arg("num_tokens")), field="num_tokens", value=num_tokens)
         end = int(np.searchsorted(np.cumsum(sizes), num_tokens)) + 1
-        bounds = list(_packed(sizes[:end], self._chunk_tokens))
-        return _Noise(sentences[:end], sizes[:end], bounds)
+        bounds = list(packed(sizes[:end], self._chunk_tokens))
+        return Noise(sentences[:end], sizes[:end], bounds)
 
     def _repeated(self, task: str) -> Iterator[list[str]]:
         del task
         while True:
-            yield list(NOISE) * (_SLICE // len(NOISE))
+            yield [*map(str, NOISE)] * (_SLICE // len(NOISE))
 
     def _read_essays(self, task: str) -> Iterator[list[str]]:
         """The essays from a drawn sentence on, again from the first one after the last."""
         del task
         essays = self._essays()
-        at = int(np.random.default_rng([self._seed, _NOISE_START]).integers(len(essays)))
+        at = int(self._rng(_NOISE_START).integers(len(essays)))
         while True:
             yield list(essays[at : at + _SLICE])
             at = 0 if at + _SLICE >= len(essays) else at + _SLICE
 
     def _other_needles(self, task: str) -> Iterator[list[str]]:
         kind = NEEDLES[task]
-        rng = np.random.default_rng([self._seed, _NOISE_VALUES, TASKS.index(task)])
+        rng = self._rng(_NOISE_VALUES, TASKS.index(task))
         pairs, numbers = self._pairs(), set[int]()
         for first in range(0, len(pairs) - _RESERVED - _SLICE, _SLICE):
             keys = self._uuids(rng, _SLICE) if kind.key == "uuids" else pairs[first : first + _SLICE]
@@ -239,7 +185,7 @@ class NeedleMaker:
 
     def _draw_pairs(self) -> list[str]:
         """All keys of words in a random order; the last `_RESERVED` are those of questions."""
-        order = np.random.default_rng([self._seed, _KEYS]).permutation(len(ADJECTIVES) * len(NOUNS)).tolist()
+        order = self._rng(_KEYS).permutation(len(ADJECTIVES) * len(NOUNS)).tolist()
         return [f"{ADJECTIVES[i // len(NOUNS)]}-{NOUNS[i % len(NOUNS)]}" for i in order]
 
     def _is_own(self, number: int) -> bool:
@@ -253,46 +199,6 @@ class NeedleMaker:
     @staticmethod
     def _uuids(rng: np.random.Generator, size: int) -> list[str]:
         return [str(uuid.UUID(bytes=rng.bytes(16), version=4)) for _ in range(size)]
-
-    def _composed(
-        self, number: int, asked: _Asked, noise: _Noise, num_tokens: int, rng: np.random.Generator
-    ) -> RulerQuestion:
-        """The noise from a random chunk on, as much as fits, with the needles between its sentences."""
-        own = self.counts(asked.needles)
-        runs = _fitting(noise, num_tokens - sum(own), int(rng.integers(len(noise.bounds))))
-        num_sentences = sum(map(len, runs))
-        if num_sentences + 1 < len(own):
-            raise too_short("needles among sentences of this length", num_tokens, 2 * num_tokens)
-        gaps = rng.choice(num_sentences + 1, len(own), replace=False)
-        gaps = np.sort(gaps) if asked.in_order else gaps
-        at: dict[int, int] = {int(gap): needle for needle, gap in enumerate(gaps)}
-        chunks, gold, first = [], [], 0
-        for last, run in enumerate(runs, start=1 - len(runs)):
-            end = first + len(run) + (last == 0)  # the last run has the gap behind it too
-            inside = {gap - first: at[gap] for gap in range(first, end) if gap in at}
-            first += len(run)
-            if not inside:
-                chunks.append(noise.text(run))
-                continue
-            mixed = _mixed(run, inside)
-            sizes = [noise.sizes[i] if needle < 0 else own[needle] for i, needle in mixed]
-            for start, stop in _packed(sizes, self._chunk_tokens):
-                part = mixed[start:stop]
-                if any(needle in asked.gold for _, needle in part):
-                    gold.append(len(chunks))
-                chunks.append(" ".join(noise.sentences[i] if n < 0 else asked.needles[n] for i, n in part))
-        used = sum(own) + sum(noise.sizes[i] for run in runs for i in run)
-        titles = ("",) * len(chunks)
-        return RulerQuestion(str(number), asked.question, tuple(chunks), titles, tuple(gold), asked.answers, used)
-
-
-def too_short(task: str, num_tokens: int, least: int) -> UsageError:
-    """The refusal of a length that a task does not fit."""
-    return UsageError(
-        (Arg("num_tokens", num_tokens), f": is too short for {task}; give at least {least:,} tokens"),
-        field="num_tokens",
-        value=num_tokens,
-    )
 
 
 def _needle(key: str, value_kind: str, value: str) -> str:
@@ -312,45 +218,3 @@ def _distinct(rng: np.random.Generator, size: int, wanted: Callable[[int], bool]
     while len(found) < size:
         found |= {x: None for x in rng.integers(*_NUMBERS, size + _RESIDUES).tolist() if wanted(x)}
     return list(found)[:size]
-
-
-def _packed(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Half-open runs of numbers, each with as many whole sentences as fit `most` tokens, or with one that is longer."""
-    first, total = 0, 0
-    for i, size in enumerate(sizes):
-        if i > first and total + size > most:
-            yield first, i
-            first, total = i, 0
-        total += size
-    if first < len(sizes):
-        yield first, len(sizes)
-
-
-def _fitting(noise: _Noise, num_tokens: int, start: int) -> list[range]:
-    """The sentences of the chunks from `start` on, the first chunk after the last, as many as fit.
-
-    Where a long sentence does not fit, some of the chunks after it fill the rest.
-    """
-    runs: list[range] = []
-    misfits = 0
-    for first, end in (*noise.bounds[start:], *noise.bounds[:start]):
-        sums = list(accumulate(noise.sizes[first:end]))
-        fit = len(sums) if sums[-1] <= num_tokens else int(np.searchsorted(sums, num_tokens, side="right"))
-        if fit:
-            runs.append(range(first, first + fit))
-            num_tokens -= sums[fit - 1]
-        misfits += fit < len(sums)
-        if misfits >= _MOST_MISFITS:
-            break
-    return runs
-
-
-def _mixed(run: range, at: dict[int, int]) -> list[tuple[int, int]]:
-    """(sentence, -1) for sentences of noise, and (-1, needle) before the sentences that needles are put before."""
-    mixed: list[tuple[int, int]] = []
-    for place in range(len(run) + 1):
-        if place in at:
-            mixed.append((-1, at[place]))
-        if place < len(run):
-            mixed.append((run[place], -1))
-    return mixed

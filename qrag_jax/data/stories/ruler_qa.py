@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from qrag_jax.data.stories.ruler import TASKS, RulerQuestion, TokenCounts, too_short
+from qrag_jax.data.stories.ruler import TASKS
+from qrag_jax.data.stories.ruler_context import RulerQuestion, TokenCounts, too_short
 from qrag_jax.types import Arg, UsageError
 
 _FEWEST_PARAGRAPHS = 4  # besides the gold ones, in the shortest context
@@ -69,7 +70,7 @@ def qa_questions(
     if num_tokens < room:
         raise too_short(task, num_tokens, room)
     return [
-        _composed(data, data.questions[i], sizes, num_tokens, counts, np.random.default_rng([seed, number, i]))
+        _composed(data, data.questions[i], sizes, num_tokens, counts, np.random.default_rng([seed, number, 1 + i]))
         for i in drawn
     ]
 
@@ -89,9 +90,7 @@ def _composed(
             room -= int(sizes[i])
     used = num_tokens - room
     if used < _CLOSE * num_tokens:
-        reason = (
-            f"{data.name} has distinct paragraphs of {used:,} tokens for a context; give a larger file, or at most "
-        )
+        reason = f"{data.name} has only {used:,} tokens for a context; give a larger file, or "
         most = Arg("num_tokens", used)
         raise UsageError((Arg("num_tokens", num_tokens), ": ", reason, most), field="num_tokens", value=num_tokens)
     mixed = [chosen[i] for i in rng.permutation(len(chosen))]

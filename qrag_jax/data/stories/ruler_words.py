@@ -62,7 +62,8 @@ NOUNS = tuple(
     pony poppy porch portrait potato prairie puffin pump quail quarry quartz quill quilt rabbit raft rain raven reef
     ribbon ridge river robin rocket roof rope rose saddle sail salmon satchel saw scarf school seal shadow shell shield
     ship shore shovel shrine spade sparrow spoon spring spruce squash stable star statue stone storm stove swan sword
-    table tailor tea temple tent thistle throne tiger timber torch tower trail train trumpet tulip tunnel turtle umbrella
-    valley vase vessel village vine violin wagon walnut walrus water wave whale wheat wheel willow window wolf wren yard
+    table tailor tea temple tent thistle throne tiger timber torch tower trail train trumpet tulip tunnel turtle
+    umbrella valley vase vessel village vine violin wagon walnut walrus water wave whale wheat wheel willow window wolf
+    wren yard
     """.split()
 )
