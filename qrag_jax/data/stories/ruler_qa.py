@@ -11,7 +11,7 @@ from qrag_jax.data.stories.ruler_context import RulerQuestion, TokenCounts, too_
 from qrag_jax.types import Arg, UsageError
 
 _FEWEST_PARAGRAPHS = 4  # besides the gold ones, in the shortest context
-_CLOSE = 0.98  # share of its tokens that a context needs at least
+_REST = 0.01  # share of its tokens that a context may leave free
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,20 @@ def _composed(
     gold_keys = {_key(text) for text in asked.gold}
     gold_titles = {data.titles[text] for text in asked.gold} if data.is_one_title else set()
     chosen, room = [(text, data.titles[text], True) for text in asked.gold], num_tokens - sum(counts(asked.gold))
+    any_too_large = False
     for i in rng.permutation(len(sizes)).tolist():
-        if room < (1 - _CLOSE) / 2 * num_tokens:
-            break
         text, title, key = data.distinct[i]
-        if sizes[i] <= room and key not in gold_keys and title not in gold_titles:
+        if key in gold_keys or title in gold_titles:
+            continue
+        if sizes[i] <= room:
             chosen.append((text, title, False))
             room -= int(sizes[i])
+        else:
+            any_too_large = True
+        if room < _REST * num_tokens:
+            break
     used = num_tokens - room
-    if used < _CLOSE * num_tokens:
+    if room >= _REST * num_tokens and not any_too_large:
         reason = f"{data.name} has only {used:,} tokens for a context; give a larger file, or "
         most = Arg("num_tokens", used)
         raise UsageError((Arg("num_tokens", num_tokens), ": ", reason, most), field="num_tokens", value=num_tokens)
