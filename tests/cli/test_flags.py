@@ -50,7 +50,7 @@ OF_VERBS = {
     **dict.fromkeys(("train sft", "train grpo", "train stitch"), ((service.DecoderRequest,), "")),
     "train reranker": ((service.RerankerRequest,), ""),
     "train router": ((service.RouterRequest,), ""),
-    "eval": ((*EVALS, LlmConfig(max_answer_tokens=SHORT_ANSWER_TOKENS)), "source options kind path"),
+    "eval": ((*EVALS, LlmConfig(max_answer_tokens=SHORT_ANSWER_TOKENS)), "source options options kind path"),
     "notes": (
         (service.NotesEvalRequest, NOTES, NoteSearch, NOTES.llm),
         "kind path reading search llm mode capped words_weight",

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from qrag_jax.eval.retrieval.ruler_sets import default_steps
 from qrag_jax.qrag.env import EnvConfig, PoolConfig
 
 HOTPOT = [
@@ -34,27 +35,21 @@ def test_a_run_over_many_documents(tmp_path, command, pool_run, haystack):
     )  # fmt: skip
     assert code == 2 and "--num_tokens 160: is too short for niah_multikey_1; give at least" in told
     code, table, told = command(
-        "eval", pool_run, "--ruler", "niah_multikey_1,vt", "--num_tokens", "700", "--per_query", str(picks), *flags
+        "eval", pool_run, "--ruler", "niah_multikey_1,vt", "--num_tokens", "700", "--num_steps", "5",
+        "--per_query", str(picks), *flags,
     )  # fmt: skip
     assert code == 0 and "95% interval" in table
     found = json.loads(rows.read_text())
     assert [(row["task"], row["method"], row["k"]) for row in found] == [
-        (task, method, k)
-        for task, k in (("niah_multikey_1", 4), ("vt", 5))
-        for method in ("trained", "single_step", "bm25")
+        (task, method, 5) for task in ("niah_multikey_1", "vt") for method in ("trained", "single_step", "bm25")
     ]
     assert all((row["n"], row["seed"], row["num_tokens"], row["ceiling"]) == (3, 5, 700, 1) for row in found)
     records = [json.loads(line) for line in picks.read_text().splitlines()]
-    assert len(records) == 2 * 3 * 3 and all(len(set(record["picks"])) == record_k(record) for record in records)
+    assert len(records) == 2 * 3 * 3 and all(len(set(record["picks"])) == 5 for record in records)
     by_words = next(row for row in found if row["method"] == "bm25")
     own = [r for r in records if (r["task"], r["method"]) == ("niah_multikey_1", "bm25")]
     assert by_words["all_gold"] == sum(set(r["gold"]) <= set(r["picks"]) for r in own) / 3 == 1
 
-    code, printed, told = command(
-        "eval", pool_run, "--ruler", f"vt,qa_2:{hotpot}", "--num_tokens", "140", "--num_steps", "1", "--methods", "bm25",
-        "--num_questions", "9", "--json", "-",
-    )  # fmt: skip
-    assert code == 2 and "is too short for vt" in told
     code, printed, told = command(
         "eval", pool_run, "--ruler", f"qa_2:{hotpot}", "--num_tokens", "140", "--num_steps", "1", "--methods", "bm25",
         "--num_questions", "9", "--json", "-",
@@ -65,21 +60,22 @@ def test_a_run_over_many_documents(tmp_path, command, pool_run, haystack):
     assert "questions have up to 2 gold chunks, which 1 picks cannot contain; raise --num_steps" in told
 
 
-def record_k(record):
-    return 4 if record["task"] == "niah_multikey_1" else 5
+def test_as_many_picks_as_a_task_has_gold_chunks():
+    assert [default_steps(task, 2) for task in ("niah_single_1", "vt", "qa_1", "qa_2")] == [4, 5, 2, 2]
+    assert [default_steps(task, 6) for task in ("niah_multivalue", "vt", "qa_2")] == [6, 6, 6]
 
 
 def test_a_run_that_picks_from_a_context(tmp_path, command, run):
     rows, picks, tests = tmp_path / "rows.json", tmp_path / "picks.jsonl", tmp_path / "tests.json"
     code, table, _ = command(
-        "eval", run.folder, "--ruler", "niah_single_1,vt", "--num_tokens", "600,700", "--num_questions", "3",
+        "eval", run.folder, "--ruler", "niah_single_1,vt", "--num_tokens", "600", "--num_questions", "3",
         "--methods", "trained,bm25", "--protocol", "fixed,oracle", "--json", str(rows), "--per_query", str(picks),
         "--tests", str(tests),
     )  # fmt: skip
     assert code == 0 and "trained, oracle" in table and "paired differences" in table
     found = json.loads(rows.read_text())
     assert [(row["task"], row["num_tokens"], row["k"]) for row in found[::4]] == [
-        ("niah_single_1", 600, 4), ("niah_single_1", 700, 4), ("vt", 600, 5), ("vt", 700, 5)
+        ("niah_single_1", 600, 4), ("vt", 600, 5)
     ]  # fmt: skip
     assert [(row["method"], row["protocol"]) for row in found[:4]] == [
         (method, protocol) for method in ("trained", "bm25") for protocol in ("fixed", "oracle")
