@@ -36,6 +36,10 @@ A method picks --num_steps chunks; the protocol says how many of them count. `fi
 first Q below a threshold fitted on other questions. `stop`: those before the learned STOP, for a run with
 env.stop=true. `oracle`: those until all gold is found; it needs the labels, so it is an upper bound and not a method.
 
+The tasks of RULER are niah_single_1 to _3, niah_multikey_1 to _3, niah_multivalue and niah_multiquery, all of them as
+niah, variable tracking (vt), and qa_1 and qa_2 with a file of SQuAD or HotpotQA. A run over many documents searches the
+chunks of one context. By default it picks as many as in training, or as many as a task has gold chunks if that is more.
+
 Answers are scored by exact match and token F1 (normalised as in SQuAD; yes and no as in HotpotQA and 2Wiki), by whether
 they contain a right answer, by BabiLong's rule, ROUGE-L (pip install 'qrag_jax[eval]'), and by judges of claims and
 correctness. Failed calls are counted and are in no mean; --tests compares methods on questions that both answered.
@@ -57,13 +61,12 @@ _FLAGS = f"""\
 run
 |! --babi FILE             bAbI questions (.txt, .txt.gz), hidden in the haystack
 |! --jsonl FILE            your questions, lines {{"question": ..., "chunks": [...], "gold": [...]}}
-|! --hotpot FILE           HotpotQA (distractor) as .json, .jsonl[.gz], .parquet, ...
+|! --hotpot FILE           HotpotQA (distractor) as .json, .jsonl[.gz], .parquet
 |! --musique FILE          MuSiQue
 |! --2wiki FILE            2WikiMultihopQA
 |! --beir DIR              a BEIR folder, or one of its qrels/NAME.tsv (default: test)
-|! --vectors DIR           chunk and question vectors, for a run trained on vectors
-|! --ruler TASK,...        tasks of RULER, made for each length: niah (all eight with needles), one of them such as
-                           niah_multikey_1, vt, qa_1:FILE (SQuAD), qa_2:FILE (HotpotQA)
+|! --vectors DIR           chunk and question vectors, for a run of vectors
+|! --ruler TASK,...        tasks of RULER, for --num_tokens: niah, vt, qa_1:SQUAD, qa_2:HOTPOT, ...
 --pooled                   search the passages of all questions as one pool
 . --distractors FILE       with --pooled: more passages in the pool, as for `qrag notes eval`
 . --corpus INDEX           for a run over many documents: search this index; the lines of --jsonl name documents and
@@ -74,7 +77,7 @@ run
 . --num_tokens N,N,...     context lengths in tokens of the run's tokenizer, for --ruler (default: 4096)
 . --max_haystack_sentences N  embed at most this many sentences of the haystack (default: 20,000; for --num_chunks above
                            131,072 as many as there are chunks)
---num_questions N          questions for each length (default: all; 100 for --ruler)
+--num_questions N          questions for each length (default: all; RULER: 100)
 --seed
 . --num_steps
 --methods M,...            methods to score, from {", ".join(METHODS)} (default: all)

@@ -88,6 +88,20 @@ def test_a_run_that_picks_from_a_context(tmp_path, command, run):
         assert {r["method"] for r in own} == {row["method"]}
 
 
+def test_answers_and_rankings_of_a_context(tmp_path, command, run):
+    script, rows = tmp_path / "script.jsonl", tmp_path / "answers.json"
+    script.write_text(json.dumps({"match": "VAR", "answer": "ABCDE"}) + "\n")
+    code, printed, told = command(
+        "eval", run.folder, "--ruler", "vt", "--num_tokens", "600", "--num_questions", "2", "--methods", "bm25",
+        "--answers", str(tmp_path / "answers.jsonl"), "--answer_rows", str(rows), "--json", "-", "--no_journal",
+        "--llm", "scripted", "--llm_model", str(script), "--trec", str(tmp_path / "trec"),
+    )  # fmt: skip
+    assert code == 0, told
+    found = json.loads(printed)
+    assert [row["task"] for row in found["facts"]] == ["vt"] and found["answers"][0]["task"] == "vt 600"
+    assert json.loads(rows.read_text())[0]["n"] == 2 and (tmp_path / "trec").is_dir()
+
+
 def test_refusals(command, run, pool_run):
     for flags, words in (
         (["--ruler", "niah_x"], "no such task of RULER: choose from niah (all needles), niah_single_1"),
