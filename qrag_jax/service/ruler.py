@@ -190,9 +190,9 @@ def _score_pools(trained: Run, request: RulerRequest, watch: Watch) -> RulerScor
         if num_cut := vectors.add(texts, watch.stage(f"embed {one.task}")):
             window = trained.retriever.model.encoder.window
             watch.note(f"{one.task}: {num_cut:,} new chunks are longer than the {window} tokens that this run reads")
-        shares = np.zeros((len(methods), len(one.questions)))
+        shares, bank = np.zeros((len(methods), len(one.questions))), None
         for i, question in enumerate(one.questions):
-            bank = make_pool_bank(trained.retriever, _pool(question, vectors))
+            bank = make_pool_bank(trained.retriever, _pool(question, vectors), like=bank)
             for number, method in enumerate(methods):
                 record = _picked(bank, question, method, k, threshold)
                 shares[number, i] = np.isin(question.gold, record["picks"]).mean()
