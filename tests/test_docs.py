@@ -68,6 +68,12 @@ ELSEWHERE = {
     "qrag eval runs/mine --hotpot hotpot_dev.json --pooled --k 2,4,10 --json pooled.json": CORPUS_MODE,
     "qrag eval runs/mine --hotpot hotpot_dev.json --pooled --distractors passages.json --methods trained": CORPUS_MODE,
     "qrag eval runs/mine --corpus notes.index --jsonl q.jsonl": CORPUS_MODE,
+    "qrag eval runs/mine --ruler niah,vt --num_tokens 4096,32768 --num_questions 100 --seed 1 --json ruler.json": (
+        "tests/cli/test_ruler.py"
+    ),
+    "qrag eval runs/mine --ruler qa_1:articles.jsonl,qa_2:hotpot_dev.json --num_tokens 4096 --json ruler_qa.json": (
+        "tests/cli/test_ruler.py"
+    ),
     "qrag find runs/mine notes.index 'Where was the director of Red River born?'": CORPUS_MODE,
     "qrag eval RUN --babi qa3_valid.txt --haystack NOVELS --num_chunks 400000 --num_questions 100 "
     "--protocol stop,oracle": "tests/eval/retrieval/test_long_contexts.py",

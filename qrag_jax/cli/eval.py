@@ -1,8 +1,9 @@
 """`qrag eval`: scores a trained retriever and its baselines on questions with known gold chunks."""
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qrag_jax import service
 from qrag_jax.cli.flags import made
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # they import JAX
 _DESCRIPTION = """\
 Score a trained retriever against baselines, on questions with known gold chunks.
 
-The questions are those of bAbI (hidden in long text), HotpotQA, MuSiQue, 2WikiMultihopQA, BEIR, or your own.
+The questions are those of bAbI (hidden in long text), HotpotQA, MuSiQue, 2WikiMultihopQA, BEIR, RULER, or your own.
 Methods: `trained`; `untrained`, the same search without training; `single_step`, the nearest vectors; `bm25`.
 
 The output is a table of exact match and F1 of facts with 95% intervals, one row for each method, protocol and length.
@@ -34,6 +35,10 @@ _DETAILS = f"""\
 A method picks --num_steps chunks; the protocol says how many of them count. `fixed`: all. `threshold`: those before the
 first Q below a threshold fitted on other questions. `stop`: those before the learned STOP, for a run with
 env.stop=true. `oracle`: those until all gold is found; it needs the labels, so it is an upper bound and not a method.
+
+The tasks of RULER are niah_single_1 to _3, niah_multikey_1 to _3, niah_multivalue and niah_multiquery, all of them as
+niah, variable tracking (vt), and qa_1 and qa_2 with a file of SQuAD or HotpotQA. A run over many documents searches the
+chunks of one context. By default it picks as many as in training, or as many as a task has gold chunks if that is more.
 
 Answers are scored by exact match and token F1 (normalised as in SQuAD; yes and no as in HotpotQA and 2Wiki), by whether
 they contain a right answer, by BabiLong's rule, ROUGE-L (pip install 'qrag_jax[eval]'), and by judges of claims and
@@ -49,17 +54,19 @@ examples:
   qrag eval runs/mine --jsonl questions.jsonl --answers --answer_measures em,f1,judge --llm openai \\
       --base_url http://127.0.0.1:8080/v1 --llm_model qwen3
   qrag eval runs/mine --beir scifact/ --num_steps 10 --trec trec/
+  qrag eval runs/mine --ruler niah,vt,qa_2:hotpot_dev.json --num_tokens 4096,131072 --num_questions 100 --json rows.json
   qrag eval runs/index --vectors index/         chunks.npy, questions.npy and episodes.jsonl
 """
 _FLAGS = f"""\
 run
 |! --babi FILE             bAbI questions (.txt, .txt.gz), hidden in the haystack
 |! --jsonl FILE            your questions, lines {{"question": ..., "chunks": [...], "gold": [...]}}
-|! --hotpot FILE           HotpotQA (distractor) as .json, .jsonl[.gz], .parquet, ...
+|! --hotpot FILE           HotpotQA (distractor) as .json, .jsonl[.gz], .parquet
 |! --musique FILE          MuSiQue
 |! --2wiki FILE            2WikiMultihopQA
 |! --beir DIR              a BEIR folder, or one of its qrels/NAME.tsv (default: test)
-|! --vectors DIR           chunk and question vectors, for a run trained on vectors
+|! --vectors DIR           chunk and question vectors, for a run of vectors
+|! --ruler TASK,...        tasks of RULER, for --num_tokens: niah, vt, qa_1:SQUAD, qa_2:HOTPOT, ...
 --pooled                   search the passages of all questions as one pool
 . --distractors FILE       with --pooled: more passages in the pool, as for `qrag notes eval`
 . --corpus INDEX           for a run over many documents: search this index; the lines of --jsonl name documents and
@@ -67,9 +74,10 @@ run
 . --k N,N,... = 2,4,10     with --pooled or --corpus: print the share of questions with all gold among so many picks
 . --haystack
 --num_chunks N,N,...       context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)
+. --num_tokens N,N,...     context lengths in tokens of the run's tokenizer, for --ruler (default: 4096)
 . --max_haystack_sentences N  embed at most this many sentences of the haystack (default: 20,000; for --num_chunks above
                            131,072 as many as there are chunks)
---num_questions N          questions for each length (default: all)
+--num_questions N          questions for each length (default: all; RULER: 100)
 --seed
 . --num_steps
 --methods M,...            methods to score, from {", ".join(METHODS)} (default: all)
@@ -102,17 +110,29 @@ def _run(args: argparse.Namespace) -> int:
     check_outputs(vars(args))
     if args.trec:
         check_place("trec", Path(args.trec, "qrels"))
+    if args.ruler:
+        return _run_ruler(args)
+    if args.num_tokens:
+        raise UsageError("--num_tokens: needs --ruler; add it, or leave out --num_tokens")
     if args.pooled or args.corpus:
         return _run_pooled(args)
     for flag in ("distractors",):
         if getattr(args, flag):
             raise UsageError(f"--{flag}: needs --pooled; add it, or leave out --{flag}")
+    from qrag_jax.eval.retrieval.records import row_values
+
     request = _request(args)
     with Progress() as progress:
         evaluated = service.evaluate_facts(request, progress.watch())
     _write_facts(evaluated, args)
-    answered = None if request.answers is None else _answers(evaluated, request.answers, args)
-    _print_rows(evaluated, answered, args)
+    return _finish(evaluated, row_values(evaluated.scored.rows), args)
+
+
+def _finish(evaluated: "Evaluated", facts: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> int:
+    """Asks for answers and tests where they are wanted, and prints rows as JSON."""
+    request = evaluated.request.answers
+    answered = None if request is None else _answers(evaluated, request, args)
+    _print_rows(facts, answered, args)
     if args.tests:
         _write_tests(evaluated, answered, args)
     if answered is not None and answered.all_failed:
@@ -147,6 +167,53 @@ def _run_pooled(args: argparse.Namespace) -> int:
     return 0
 
 
+def _run_ruler(args: argparse.Namespace) -> int:
+    """Scores tasks of RULER."""
+    from qrag_jax.eval.retrieval.score import Options
+    from qrag_jax.eval.setting import write_lines
+    from qrag_jax.service.ruler import RulerRequest, evaluate_ruler, searches_pool
+
+    for flag in ("pooled", "corpus", "distractors", "num_chunks", "calibrate", "max_haystack_sentences"):
+        if getattr(args, flag):
+            raise UsageError(f"--{flag}: does not go with --ruler; leave it out")
+    values = vars(args)
+    request = made(RulerRequest, values, options=made(Options, values), answers=_answers_request(args))
+    for flag in ("tests", "trec"):
+        if values[flag] and searches_pool(args.run):
+            raise UsageError(f"--{flag}: works only with a run that picks from one context; leave it out")
+    with Progress() as progress:
+        found = evaluate_ruler(request, progress.watch())
+    rows = list(found.rows)
+    if args.json and args.json != STDOUT:
+        write_json(rows, args.json)
+    if args.json != STDOUT:
+        print(shown_lines(_ruler_table(rows)), flush=True)
+    if found.evaluated is not None:
+        _write_picks(found.evaluated, args)
+        return _finish(found.evaluated, rows, args)
+    if args.per_query:
+        write_lines(args.per_query, found.questions)
+    if args.json == STDOUT:
+        write_json(rows)
+    return 0
+
+
+def _ruler_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each task, length and method, and for contexts for each protocol and beam width too."""
+    from qrag_jax.eval.tables import align, interval, share
+
+    heads = ["task", "tokens", "method", "picks", "all gold", "95% interval", "recall", "n", "chunks"]
+    lines = []
+    for row in rows:
+        protocol, width = row.get("protocol", "fixed"), row.get("beam_width", 1)
+        method = row["method"] + f", {protocol}" * (protocol != "fixed") + f", beam {width}" * (width > 1)
+        lines.append(
+            [row["task"], f"{row['num_tokens']:,}", method, str(row["k"]), share(row["all_gold"]),
+             interval(row["low"], row["high"]), share(row["recall"]), str(row["n"]), f"{row['num_chunks']:,}"]
+        )  # fmt: skip
+    return "\n".join(align([heads, *lines]))
+
+
 def _request(args: argparse.Namespace) -> "EvalRequest":
     from qrag_jax.eval.retrieval.score import Options
 
@@ -168,17 +235,24 @@ def _answers_request(args: argparse.Namespace) -> "AnswersRequest | None":
 
 def _write_facts(evaluated: "Evaluated", args: argparse.Namespace) -> None:
     """Writes the scores of facts, before a language model is asked, which takes long and may fail."""
-    from qrag_jax.eval.retrieval.records import write_records, write_rows
+    from qrag_jax.eval.retrieval.records import write_rows
     from qrag_jax.eval.retrieval.report import format_table
+
+    scored = evaluated.scored
+    if args.json and args.json != STDOUT:
+        write_rows(args.json, scored.rows)
+    if args.json != STDOUT:
+        print(shown_lines(format_table(scored.rows)), flush=True)
+    _write_picks(evaluated, args)
+
+
+def _write_picks(evaluated: "Evaluated", args: argparse.Namespace) -> None:
+    from qrag_jax.eval.retrieval.records import write_records
     from qrag_jax.eval.retrieval.trec_files import write_trec
 
     scored = evaluated.scored
     if args.per_query:
         write_records(args.per_query, [record for own in scored.records for record in own])
-    if args.json and args.json != STDOUT:
-        write_rows(args.json, scored.rows)
-    if args.json != STDOUT:
-        print(shown_lines(format_table(scored.rows)), flush=True)
     if args.trec:
         for task, records in zip(evaluated.tasks, scored.records, strict=True):
             write_trec(args.trec, task, records)
@@ -209,13 +283,11 @@ def _answers(evaluated: "Evaluated", request: "AnswersRequest", args: argparse.N
     return answered
 
 
-def _print_rows(evaluated: "Evaluated", answered: "Answered | None", args: argparse.Namespace) -> None:
+def _print_rows(facts: Sequence[Mapping[str, Any]], answered: "Answered | None", args: argparse.Namespace) -> None:
     from qrag_jax.eval.answers.records import answer_row_values
     from qrag_jax.eval.answers.report import format_answers
-    from qrag_jax.eval.retrieval.records import row_values
 
     if args.json == STDOUT:
-        facts = row_values(evaluated.scored.rows)
         write_json(facts if answered is None else {"facts": facts, "answers": answer_row_values(answered.rows)})
     elif answered is not None:
         print(shown_lines(format_answers(answered.rows)))

@@ -183,6 +183,7 @@ _KINDS: Mapping[str, Callable[[str], Any]] = {
     "TEXT": str,
     "PART": html_part,
     "P,...": parts,
+    "TASK,...": parts,
 }  # by the METAVAR of a flag; any other METAVAR takes text that is not blank
 
 

@@ -80,6 +80,7 @@ def _check_not_read(values: Mapping[str, Any], name: str) -> None:
     path = values[name]
     place = os.path.realpath(path)
     inputs = {os.path.realpath(str(value)): name for name in _INPUTS if (value := values.get(name))}
+    inputs |= {os.path.realpath(part.partition(":")[2]): "ruler" for part in values.get("ruler") or () if ":" in part}
     if place in inputs:
         raise UsageError(f"--{name} {path}: is the input of --{inputs[place]}; name another file")
     above = next((str(folder) for folder in Path(place).parents if str(folder) in inputs and folder.is_dir()), None)

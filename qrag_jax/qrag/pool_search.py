@@ -70,8 +70,14 @@ def _search(
     return pool_rollout(network, params, batch, jax.random.key(0), policy, env, num_best=num_best)[0]
 
 
-def make_pool_bank(retriever: QRagRetriever, pool: PoolTexts, progress: Progress | None = None) -> PoolBank:
+def make_pool_bank(
+    retriever: QRagRetriever, pool: PoolTexts, progress: Progress | None = None, like: PoolBank | None = None
+) -> PoolBank:
     """Embeds a pool where it has no vectors, and makes its tables.
+
+    Args:
+        progress: of the embedding.
+        like: the new tables are at least as large as those of this bank, so that both share compiled functions.
 
     Raises:
         UsageError: the run picks from contexts.
@@ -86,7 +92,7 @@ def make_pool_bank(retriever: QRagRetriever, pool: PoolTexts, progress: Progress
         vectors = np.asarray(rows.vectors)
     else:
         check_encoder(retriever, pool)
-    return PoolBank(retriever, reader, jax.device_put(_with_slots(reader.table(vectors))))
+    return PoolBank(retriever, reader, jax.device_put(_with_slots(reader.table(vectors), like and like.table)))
 
 
 def search_pool(
@@ -101,12 +107,25 @@ def search_pool(
     return trajectory_of(played, threshold=threshold, learned_stop=learned_stop)
 
 
-def _with_slots(table: PoolTable) -> PoolTable:
-    """Adds chunks and words up to a round number. Nothing leads to them, and the chunks belong to no document."""
+def _with_slots(table: PoolTable, like: PoolTable | None = None) -> PoolTable:
+    """Adds chunks and words up to a round number, and to those of another table where it has more.
+
+    Nothing leads to them, and the chunks belong to no document.
+    """
     rows = with_slots(replace(table, idf=None, shared=None, mean=None))
+    size, vocabulary, width = rows.num_chunks, num_slots(len(table.idf)), table.texts.words.shape[1]
+    if like is not None:
+        size, vocabulary = max(size, like.num_chunks), max(vocabulary, len(like.idf))
+        width = max(width, like.texts.words.shape[1])
+        more = size - rows.num_chunks
+        rows = jax.tree.map(lambda x: np.pad(x, [(0, more)] + [(0, 0)] * (x.ndim - 1), mode="edge"), rows)
     rows.document[table.num_chunks :] = -1
-    more = num_slots(len(table.idf)) - len(table.idf)
-    return replace(rows, idf=np.pad(table.idf, (0, more)), shared=np.pad(table.shared, (0, more)), mean=table.mean)
+    wider = [(0, 0), (0, width - table.texts.words.shape[1])]
+    words = np.pad(rows.texts.words, wider, constant_values=-1)
+    texts = replace(rows.texts, words=words, flags=np.pad(rows.texts.flags, wider))
+    more = vocabulary - len(table.idf)
+    idf, shared = np.pad(table.idf, (0, more)), np.pad(table.shared, (0, more))
+    return replace(rows, texts=texts, idf=idf, shared=shared, mean=table.mean)
 
 
 def check_pools(retriever: QRagRetriever) -> PoolConfig:

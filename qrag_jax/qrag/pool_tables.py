@@ -111,8 +111,7 @@ class PoolReader:
         """
         if not len(pool.texts):
             raise InputError("the pool has no chunk to search in: give at least one document with text")
-        self.pool, self._num_links = pool, num_links
-        self._num_words = min(num_words, len(pool.texts))
+        self.pool, self._num_links, self._num_words = pool, num_links, num_words
         tokens = [set(plain_tokens(text)) for text in pool.texts]
         self._found = Counter(word for own in tokens for word in own)
         self._numbers = {word: number for number, word in enumerate(self._found)}
@@ -154,15 +153,17 @@ class PoolReader:
 
     def questions(self, questions: Sequence[str], vectors: np.ndarray) -> AskedRows:
         """The tables of questions, with their vectors float32 [n, dim]."""
-        best = [self._bm25.top_k(question, self._num_words) for question in questions]
+        most = min(self._num_words, len(self.pool.texts))
+        best = [self._bm25.top_k(question, most) for question in questions]
         scores = np.array([found for _, found in best], np.float32).reshape(len(questions), -1)
         top = np.maximum(scores.max(axis=1, initial=0.0, keepdims=True), 1e-9)
         found = np.array([ids for ids, _ in best], np.int32).reshape(len(questions), -1)
+        more = [(0, 0), (0, self._num_words - most)]  # pools of any size share one shape
         return AskedRows(
             VectorRows(np.asarray(vectors, np.float32)),
             self._texts(questions, [""] * len(questions)),
-            np.where(scores > 0, found, -1),
-            scores / top,
+            np.pad(np.where(scores > 0, found, -1), more, constant_values=-1),
+            np.pad(scores / top, more),
         )
 
     def _texts(self, texts: Sequence[str], titles: Sequence[str]) -> Texts:

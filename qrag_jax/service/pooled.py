@@ -124,7 +124,7 @@ def score_pool(
     gold = [row[row >= 0] for row in contexts.chunks]
     rows, questions = [], []
     for method in methods:
-        picks, scores, kept = _pick(method, bank, asked, most, trained.threshold and trained.threshold.value)
+        picks, scores, kept = pick_from_pool(method, bank, asked, most, trained.threshold and trained.threshold.value)
         found = np.array([[np.isin(own, row[:k]).mean() for k in ks] for own, row in zip(gold, picks, strict=True)])
         for column, k in enumerate(ks):
             share = mean_interval((found[:, column] == 1).astype(float), seed=seed)
@@ -149,7 +149,7 @@ def _task(request: PooledRequest) -> Task:
     return multihop_pool([(request.kind, request.path)], more)
 
 
-def _pick(
+def pick_from_pool(
     method: str, bank: PoolBank, asked: Sequence[str], most: int, threshold: float | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Picks [n, most], the values that they were picked by, and how many the run keeps where it stops."""

@@ -29,7 +29,7 @@ def save_untrained():
     from qrag_jax.models.towers.latent import LatentConfig
     from qrag_jax.qrag.env import EnvConfig
     from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
-    from qrag_jax.train.qrag.config import RunConfig
+    from qrag_jax.train.qrag.config import DataConfig, RunConfig
 
     latent = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=8)
 
@@ -41,7 +41,8 @@ def save_untrained():
         arrays = {"params": retriever.params, "constants": dict(retriever.constants)}
         if "dev" in (metadata or {}):
             arrays["best_params"] = retriever.params
-        config = to_dict(RunConfig(model=model, env=env))
+        data = DataConfig() if env.pool is None else DataConfig(task="corpus", stretch=1)
+        config = to_dict(RunConfig(model=model, env=env, data=data))
         save_checkpoint(folder, 0, arrays, config, retriever_files(retriever), metadata)
         return retriever
 

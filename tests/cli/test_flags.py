@@ -15,11 +15,12 @@ from qrag_jax.index.options import AskOptions, SearchOptions
 from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS
 from qrag_jax.llm.config import LlmConfig
 from qrag_jax.search.note_search import NoteSearch
+from qrag_jax.service.ruler import RulerRequest
 from qrag_jax.types import EncoderOptions
 
 NOTES, POINTS = NoteReading("mentions"), PointsRequest()
 SEARCHES = (service.SearchRequest, service.CutOptions, EncoderOptions, SearchOptions)
-EVALS = (service.EvalRequest, service.QuestionSource, Options, service.AnswersRequest)
+EVALS = (service.EvalRequest, service.QuestionSource, Options, service.AnswersRequest, RulerRequest)
 # Of each verb: the dataclasses, or values where their defaults are others; and the fields that no flag gives.
 OF_VERBS = {
     "find": (SEARCHES, "paths question cuts reads parents compressor"),
@@ -49,7 +50,7 @@ OF_VERBS = {
     **dict.fromkeys(("train sft", "train grpo", "train stitch"), ((service.DecoderRequest,), "")),
     "train reranker": ((service.RerankerRequest,), ""),
     "train router": ((service.RouterRequest,), ""),
-    "eval": ((*EVALS, LlmConfig(max_answer_tokens=SHORT_ANSWER_TOKENS)), "source options kind path"),
+    "eval": ((*EVALS, LlmConfig(max_answer_tokens=SHORT_ANSWER_TOKENS)), "source options options kind path"),
     "notes": (
         (service.NotesEvalRequest, NOTES, NoteSearch, NOTES.llm),
         "kind path reading search llm mode capped words_weight",

@@ -24,6 +24,7 @@ def folders(tmp_path, monkeypatch):
         (["--vectors", "link", "--tests", "vectors/deep/tests.json"], "vectors, which --vectors reads"),
         (["--babi", "b.txt", "--haystack", "hay", "--json", "hay/rows.txt"], "hay, which --haystack reads"),
         (["--jsonl", "q.jsonl", "--answers", "prompts/a.txt", "--prompts", "prompts"], "which --prompts reads"),
+        (["--ruler", "vt,qa_2:h.jsonl", "--json", "h.jsonl"], "h.jsonl: is the input of --ruler"),
         (["--jsonl", "q.jsonl", "--json", "run/step_3/manifest.json"], "is a file of the run run; name another file"),
         (["--jsonl", "q.jsonl", "--json", "run/step_3/new.json"], "is a file of the run run"),
         (["--jsonl", "q.jsonl", "--json", "run/metrics.jsonl"], "is a file of the run run"),

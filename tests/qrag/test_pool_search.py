@@ -47,6 +47,19 @@ def test_padding_changes_nothing():
     np.testing.assert_allclose(played.q_values, plain.q_values, atol=1e-5)
 
 
+def test_pools_of_other_sizes_share_compiled_functions():
+    long = (*TEXTS, "J: " + " ".join(f"word{i}" for i in range(40)), *(f"{n}: the page of {n}" for n in "KLMNO"))
+    larger = make_pool_bank(run(), PoolTexts(long, tuple(text[0] for text in long), np.arange(len(long))))
+    own, like = make_pool_bank(run(), POOL), make_pool_bank(run(), POOL, like=larger)
+    shapes = [jax.tree.map(jnp.shape, bank.table) for bank in (own, larger, like)]
+    assert shapes[0] != shapes[1] == shapes[2]
+    plain, padded = (bank.play(QUESTIONS, 2) for bank in (own, like))
+    assert np.array_equal(plain.actions, padded.actions)
+    np.testing.assert_allclose(plain.q_values, padded.q_values, atol=1e-5)
+    again = make_pool_bank(run(), larger.reader.pool, like=own)
+    assert jax.tree.map(jnp.shape, again.table) == shapes[1]
+
+
 def test_a_search_stops_at_a_threshold():
     found = search_pool(make_pool_bank(run(), POOL), QUESTIONS[0], 2)
     assert len({step.chunk for step in found.steps}) == 2 and found.stop_reason == "num_steps"
