@@ -110,7 +110,9 @@ def _told(learned: "Learned") -> list[str]:
     """The verdict, and what to do next."""
     gain = learned.gain
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in learned.left_out.items())
-    numbers = f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}], p {gain.p_value:.4f}, {gain.n:,} held-out questions"
+    numbers = (
+        f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}], p {gain.p_value:.4f}, {gain.n:,} held-out questions"
+    )
     lines = [f"drafts left out: {left_out}"] if left_out else []
     if learned.update == 0:
         lines.append("training did not help here: the run is the untrained search (update 0)")

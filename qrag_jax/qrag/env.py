@@ -7,7 +7,7 @@ its own static shapes. An environment that has ended continues, and its later st
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,12 +39,16 @@ class PoolConfig:
         words: chunks that the question finds by words.
         links: chunks that a text leads to, in each way: titles that it names, chunks that name its title, rare names.
         per_document: most chunks of one document in an episode; null is no limit.
+        base: the part of Q that nothing trains. `towers`: the towers' product. `hybrid`: the score of plain search by
+            vectors and words, so the first pick is that of plain search, and links of the taken chunks to a chunk say
+            which one completes them. Nothing is learned of how people ask, so no question of theirs is needed.
     """
 
     nearest: int = 64
     words: int = 32
     links: int = 8
     per_document: int | None = None
+    base: Literal["towers", "hybrid"] = "towers"
 
     def __post_init__(self) -> None:
         check_fields(self, positive=("nearest", "words", "links", "per_document"))
@@ -118,6 +122,12 @@ class EnvConfig:
                 raise UsageError(f"env.{name}=true adds to what env.links=true reads: set both, or neither")
         if self.pool is not None and self.links and (self.bridges or not self.coverage):
             raise UsageError("env.pool reads env.coverage with env.links, and no env.bridges: set coverage=true only")
+        if self.pool is not None and self.pool.base == "hybrid":
+            if not self.links or self.stop or self.positions != "none" or self.num_q_heads > 1:
+                raise UsageError(
+                    "env.pool.base=hybrid learns links only: set env.links=true, env.stop=false, env.positions=none, "
+                    "env.num_q_heads=1"
+                )
 
     @property
     def num_links(self) -> int:

@@ -12,17 +12,25 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from qrag_jax.models.towers.positions import relative_positions
 from qrag_jax.models.towers.q_network import AnyArray, Network, PyTree
 from qrag_jax.qrag.env import EnvConfig, Policy, Rollout, Value, q_of_states, rotation_at, step_reward
+from qrag_jax.qrag.heads import link_q_values
 from qrag_jax.qrag.pool_tables import IN_NAME, IN_TITLE, AskedRows, PoolTable, Texts
+from qrag_jax.qrag.text_links import COVERAGE, LINKS, POOL
 
 _TEXT = 4  # flag of a word of a source: it is in its text
 _NEW = 8  # the word is in a name, and the question lacks it
 _SHORTEST = 1e-6
+# Columns of `pool_links` that compare a chunk with the question alone.
+_OF_QUESTION = (
+    *range(len(LINKS)),
+    *(2 * len(LINKS) + len(COVERAGE) + POOL.index(name) for name in ("cosine", "words")),
+)
 
 
 @struct.dataclass
@@ -239,6 +247,7 @@ def look(
     if at is None:
         free = free_chunks(pool, taken, pools.per_document)
         products = jax.lax.stop_gradient(states) @ jax.lax.stop_gradient(actions).T
+        products = products if batch.questions.plain is None else batch.questions.plain
         ids, allowed = candidates(batch, products, taken, free, pools.nearest, extra)
         log_weights = jnp.zeros(ids.shape)
         if batch.drawn is not None:
@@ -255,10 +264,34 @@ def look(
         linked = jax.vmap(pool_links, in_axes=(None, 0, 0, 0, 0, 0))(
             pool, asked.texts, asked.rows.vectors, (asked.found, asked.scores), taken, safe
         )
-    q = q_of_states(params, states, actions[safe], None, taken, rotation, config, linked)
+    if batch.questions.plain is not None:
+        assert linked is not None  # the config asks for links
+        q = plain_q_values(params["links"], jnp.take_along_axis(batch.questions.plain, safe, axis=1), linked, step)
+    else:
+        q = q_of_states(params, states, actions[safe], None, taken, rotation, config, linked)
     if config.stop:
         allowed = jnp.concatenate([allowed, jnp.broadcast_to(step > 0, (len(taken), 1))], axis=1)
     return Looked(ids, allowed, states, q, log_weights, linked)
+
+
+def plain_q_values(
+    params: PyTree,
+    plain: Float[Array, "batch candidates"],
+    linked: Float[Array, "batch candidates inputs"],
+    step: Int[Array, ""],
+) -> Float[Array, "batch heads candidates"]:
+    """Q with `PoolConfig.base="hybrid"`: plain search, and from the second step on links that no question decides.
+
+        Q(s, a) = plain(q, a) + [step > 0] * link_q_values(x(s, a)),   x without the links of the question alone
+
+    Args:
+        params: of the links.
+        plain: scores of plain search.
+        linked: of `pool_links`.
+        step: number of picks so far.
+    """
+    of_question = np.isin(np.arange(linked.shape[-1]), _OF_QUESTION)
+    return plain[:, None] + jnp.where(step > 0, link_q_values(params, jnp.where(of_question, 0.0, linked)), 0.0)
 
 
 def _with_drawn(

@@ -46,11 +46,17 @@ class PoolBank:
         assert isinstance(rows, VectorRows)  # of latent towers
         return np.asarray(rows.vectors)
 
+    @property
+    def scored(self) -> np.ndarray | None:
+        """Vectors of the chunks, where Q reads the scores of plain search."""
+        pools = self.retriever.env.pool
+        return np.asarray(self.table.rows.vectors) if pools is not None and pools.base == "hybrid" else None
+
     def play(self, questions: Sequence[str], num_steps: int, num_best: int = 0) -> Rollout:
         """Greedy episodes of the questions, as NumPy arrays; actions are chunk numbers."""
         if num_steps > len(self.texts):
             raise InputError(f"{len(self.texts)} chunks in the pool cannot give {num_steps} picks: lower num_steps")
-        asked = self.reader.questions(questions, self.question_vectors(questions))
+        asked = self.reader.questions(questions, self.question_vectors(questions), self.scored)
         env = replace(self.retriever.env, num_steps=num_steps)
         size, parts = min(len(questions), _PER_CALL), []
         for first in range(0, len(questions), size):

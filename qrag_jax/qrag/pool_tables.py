@@ -14,8 +14,10 @@ from qrag_jax.chunking.text.words import plain_tokens
 from qrag_jax.models.towers.q_network import AnyArray, VectorRows
 from qrag_jax.qrag.text_links import idf_of, names_in
 from qrag_jax.search.bm25 import Bm25Index
+from qrag_jax.search.hybrid import WORDS_WEIGHT, fused_with_words
 from qrag_jax.search.pool_texts import PoolTexts
 from qrag_jax.types import InputError
+from qrag_jax.unit_rows import unit_rows
 
 IN_NAME, IN_TITLE = 1, 2  # flags of a word of a chunk
 _MOST_WORDS = 128  # distinct words of a chunk that count
@@ -87,16 +89,19 @@ class AskedRows:
         texts: words of the questions, flagged where in a name.
         found: int32 [n, words], the best chunks by BM25; -1 at padding.
         scores: float32 [n, words], their scores as shares of the best one.
+        plain: float32 [n, chunks], scores of plain search (`hybrid.rank_hybrid`); None where Q does not read them.
     """
 
     rows: VectorRows
     texts: Texts
     found: AnyArray
     scores: AnyArray
+    plain: AnyArray = None
 
     def take(self, rows: AnyArray) -> "AskedRows":
         """The given rows, in their order."""
-        return AskedRows(self.rows.take(rows), self.texts.take(rows), self.found[rows], self.scores[rows])
+        plain = None if self.plain is None else self.plain[rows]
+        return AskedRows(self.rows.take(rows), self.texts.take(rows), self.found[rows], self.scores[rows], plain)
 
 
 class PoolReader:
@@ -151,8 +156,15 @@ class PoolReader:
             length=length[number].astype(np.int32),
         )
 
-    def questions(self, questions: Sequence[str], vectors: np.ndarray) -> AskedRows:
-        """The tables of questions, with their vectors float32 [n, dim]."""
+    def questions(
+        self, questions: Sequence[str], vectors: np.ndarray, of_chunks: np.ndarray | None = None
+    ) -> AskedRows:
+        """The tables of questions.
+
+        Args:
+            vectors: float32 [n, dim], of the questions.
+            of_chunks: float32 [chunks, dim], to score all chunks by plain search; rows beyond the pool score 0.
+        """
         most = min(self._num_words, len(self.pool.texts))
         best = [self._bm25.top_k(question, most) for question in questions]
         scores = np.array([found for _, found in best], np.float32).reshape(len(questions), -1)
@@ -164,7 +176,16 @@ class PoolReader:
             self._texts(questions, [""] * len(questions)),
             np.pad(np.where(scores > 0, found, -1), more, constant_values=-1),
             np.pad(scores / top, more),
+            None if of_chunks is None else self._plain(questions, vectors, of_chunks),
         )
+
+    def _plain(self, questions: Sequence[str], vectors: np.ndarray, of_chunks: np.ndarray) -> np.ndarray:
+        """Scores of plain search, float32 [n, chunks]."""
+        found, number = np.zeros((len(questions), len(of_chunks)), np.float32), len(self.pool.texts)
+        cosines = unit_rows(vectors) @ unit_rows(of_chunks[:number]).T
+        for row, question, own in zip(found, questions, cosines, strict=True):
+            row[:number] = fused_with_words(own, self._bm25, question, WORDS_WEIGHT)
+        return found
 
     def _texts(self, texts: Sequence[str], titles: Sequence[str]) -> Texts:
         rows, flags, mass = [], [], []

@@ -1,9 +1,8 @@
 """Trains a retriever on documents without labels: questions are made of the documents themselves (`qrag learn`)."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qrag_jax.annotate.asked_questions import ask_questions
-from qrag_jax.annotate.made_questions import KINDS, Made, MadeQuestion, MakingConfig, make_questions
+from qrag_jax.annotate.made_questions import Made, MadeQuestion, MakingConfig, make_questions
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.documents.read import read_files
@@ -23,9 +22,9 @@ from qrag_jax.index.load import load_index
 from qrag_jax.index.methods import Show, single_step_method
 from qrag_jax.llm.config import LlmConfig, make_generator
 from qrag_jax.measures.aggregate import Difference, paired_difference
+from qrag_jax.models.towers.latent import LatentConfig
 from qrag_jax.qrag.env import EnvConfig, PoolConfig
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig
-from qrag_jax.models.towers.latent import LatentConfig
 from qrag_jax.qrag.tasks import PoolQuestion, Task, pool_task
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus
@@ -37,15 +36,16 @@ from qrag_jax.train.qrag.learner import LearnerConfig
 from qrag_jax.train.qrag.loop import train_together
 from qrag_jax.train.qrag.saving import Member
 from qrag_jax.train.run_folder import check_out, lock_runs
-from qrag_jax.types import NOBODY, Chunk, Document, InputError, Watch, check_fields
+from qrag_jax.types import NOBODY, Chunk, Document, Embed, InputError, Watch, check_fields
 
 QUESTIONS, PAIRS = "questions.jsonl", "pairs.jsonl"  # in the run's folder
-_METHODS = ("trained", "untrained", "hybrid")
+_METHODS = ("trained", "hybrid")
 _PLACES = 4  # picks: the most gold of a question
 _PARTS = 20  # parts that are drawn for training or held out; documents, or pieces of them if there are fewer
 _HELD_OUT = 0.15
 _LEAST = 40  # questions to train on, and of several passages among them
 _NEGATIVES = 4
+_ENCODER = "minilm"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Learned:
         questions: all that were kept, with the titles of their passages.
         update: the update that was kept; 0 is the search before training.
         rows: a row for each method, over held-out questions: kind (empty for all), all_gold, low, high, n.
-        gain: trained minus hybrid on held-out questions, paired; None if no question was held out.
+        gain: trained minus hybrid on held-out questions, paired.
     """
 
     out: Path
@@ -118,9 +118,11 @@ def learn(request: LearnRequest, watch: Watch = NOBODY, show: Show | None = None
     out = Path(request.out)
     with lock_runs([out]):
         check_out(out, resumes=False)
-        corpus = _corpus(request, show)
+        corpus, embed = _corpus(request, show)
         pool, chunks = _drawn(corpus, request, watch)
-        made = make_questions(corpus.documents, chunks, _vectors(pool), MakingConfig(request.most, seed=request.seed))
+        watch.doing("making questions")
+        making = MakingConfig(request.most, seed=request.seed)
+        made = make_questions(corpus.documents, chunks, _vectors(pool), making, embed)
         if request.llm is not None:
             made = _with_asked(made, corpus.documents, chunks, request, watch)
         train, dev = _tasks(made, pool, request.seed)
@@ -133,7 +135,7 @@ def learn(request: LearnRequest, watch: Watch = NOBODY, show: Show | None = None
 
 
 def learn_config(request: LearnRequest, corpus: Corpus) -> RunConfig:
-    """The config of the run: `configs/qrag/corpus_latent.yaml`, which explains the values, with update 0 as a choice."""
+    """The config of the run: `configs/qrag/learn_latent.yaml`, which explains the values."""
     frozen = GroupConfig(frozen=True)
     index = request.paths[0] if len(request.paths) == 1 and is_index(request.paths[0]) else ""
     return RunConfig(
@@ -150,12 +152,12 @@ def learn_config(request: LearnRequest, corpus: Corpus) -> RunConfig:
             links=True,
             coverage=True,
             ranking_scale=20.0,
-            pool=PoolConfig(nearest=64, words=32, links=8),
+            pool=PoolConfig(nearest=64, words=32, links=8, base="hybrid"),
         ),
         model=ModelConfig(
             latent=LatentConfig(prior=True, dim=32),
             encoder=EncoderSpec(
-                corpus.made_by.encoder or "minilm", num_layers=None, normalize=True, window=256, question_window=256
+                corpus.made_by.encoder or _ENCODER, num_layers=None, normalize=True, window=256, question_window=256
             ),
         ),
         learner=LearnerConfig(
@@ -166,11 +168,16 @@ def learn_config(request: LearnRequest, corpus: Corpus) -> RunConfig:
     )
 
 
-def _corpus(request: LearnRequest, show: Show | None) -> Corpus:
-    """The documents, cut and embedded: of an index as they are stored, else as `qrag find` does."""
+def _corpus(request: LearnRequest, show: Show | None) -> tuple[Corpus, Embed]:
+    """The documents, cut and embedded (of an index as they are stored, else as `qrag find` does), and their encoder."""
     if len(request.paths) == 1 and is_index(request.paths[0]):
-        return load_index(request.paths[0])
-    return single_step_method("dense", show=show).build(read_files(request.paths, request.encoding))
+        corpus = load_index(request.paths[0])
+        method = single_step_method("dense", corpus.made_by.encoder or _ENCODER, show=show)
+    else:
+        method = single_step_method("dense", _ENCODER, show=show)
+        corpus = method.build(read_files(request.paths, request.encoding))
+    assert method.embed is not None  # of a dense search
+    return corpus, method.embed
 
 
 def _vectors(pool: PoolTexts) -> np.ndarray:
@@ -288,9 +295,7 @@ def _write(
         asked.append({"id": f"{number}", "kind": one.kind, "question": one.text, "evidence": evidence})
         best, _ = words.top_k(one.text, _NEGATIVES + len(one.gold))
         negatives = [readable(pool.texts[i]) for i in best if i not in one.gold][:_NEGATIVES]
-        pairs += [
-            {"question": one.text, "positive": readable(pool.texts[i]), "negatives": negatives} for i in one.gold
-        ]
+        pairs += [{"question": one.text, "positive": readable(pool.texts[i]), "negatives": negatives} for i in one.gold]
     for name, rows in ((QUESTIONS, asked), (PAIRS, pairs)):
         write_whole(out / name, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 

@@ -242,7 +242,9 @@ def _make_towers(first: Member, task: Task, mesh: Mesh, report: Report) -> Tower
         check_encoder(retriever, task.pool)
         reader = PoolReader(task.pool, config.env.pool.links, config.env.pool.words)
         assert isinstance(rows, VectorRows) and isinstance(questions, VectorRows)  # of latent towers
-        pools = reader.table(rows.vectors), reader.questions(list(map(str, task.questions)), questions.vectors)
+        scored = np.asarray(rows.vectors) if config.env.pool.base == "hybrid" else None
+        asked = reader.questions(list(map(str, task.questions)), np.asarray(questions.vectors), scored)
+        pools = reader.table(rows.vectors), asked
     chunk_pool, question_pool = place(pools, replicated(mesh))
     return Towers(retriever, chunk_pool, question_pool, files, facts, init)
 

@@ -1,0 +1,234 @@
+"""A retriever without labels: multi-hop passages and three folders of real documents, beside plain search and notes.
+
+    python -m benchmarks.qrag.learn folders DATA HTTPX OUT     # writes the documents and their questions
+    python -m benchmarks.qrag.learn run OUT [--seeds 0 1 2] [--only hotpot ...]
+    python -m benchmarks.qrag.learn table  # benchmarks/qrag/results/learn/README.md
+
+`folders` writes the pooled passages of the dev questions of HotpotQA, MuSiQue and 2WikiMultihopQA, a file each, and
+the documentation of httpx (HTTPX is a clone of github.com/encode/httpx at ae1b9f66), a novel (The Hosts of the Lord, of
+ELTeC) and 60 papers (of SciSumm). `run` is, for each folder, `qrag index build`, `qrag learn INDEX` for each seed, and
+`qrag eval RUN --corpus INDEX --jsonl QUESTIONS`. No question of the sets is seen by `learn`.
+
+The 30 questions to each of httpx, novel and papers (questions/) were written and committed before anything was searched;
+15 need one place, 15 need two. The form of made questions and of Q was chosen on httpx, HotpotQA dev and MuSiQue dev.
+2Wiki, the novel and the papers were looked at once before this table, and changed nothing.
+"""
+
+import argparse
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.common import arguments, grid, interval, machine, place, tested
+from qrag_jax.data.questions.multihop import READERS
+from qrag_jax.eval.retrieval.score import open_run
+from qrag_jax.eval.tables import share
+from qrag_jax.index.build import build_index
+from qrag_jax.index.load import load_index
+from qrag_jax.measures.aggregate import holm_p_values, mean_interval, over_seeds, paired_difference
+from qrag_jax.qrag.pool_search import make_pool_bank
+from qrag_jax.qrag.pool_sets import corpus_pool
+from qrag_jax.qrag.retriever import with_fresh_params
+from qrag_jax.service.learning import LearnRequest, learn
+from qrag_jax.service.pooled import PooledRequest, evaluate_pool
+
+RESULTS = Path(__file__).parent / "results" / "learn"
+LABELLED = Path(__file__).parent / "results" / "corpus"
+QUESTIONS = Path(__file__).parent / "questions"
+SETS = {"hotpot": "hotpotqa", "musique": "musique", "2wiki": "2wiki"}
+OWN = ("httpx", "novel", "papers")
+NOVEL, NOTES, KS = "ENG19005_Steel", "notes best_of+bm25", (1, 2, 4, 10)
+BASELINES = ("hybrid", "single_step", "bm25", "untrained")
+
+
+def write_folders(data: Path, httpx: Path, out: Path) -> None:
+    """The documents of each folder, and questions of the sets with their places."""
+    for kind, folder in SETS.items():
+        read = READERS[kind](data / folder / "dev.jsonl.gz")
+        titles = {text: read.titles[text] for one in read.examples for text in one.chunks}
+        names = {text: f"{i:05d}/{title.replace('/', ' ') or i}.txt" for i, (text, title) in enumerate(titles.items())}
+        bodies = {text: f"{title}\n\n{text.removeprefix(f'{title}: ')}\n" for text, title in titles.items()}
+        for text, name in names.items():
+            _write(out / kind / name, bodies[text])
+        rows = [
+            {"id": one.query_id, "question": one.question,
+             "evidence": [{"file": names[one.chunks[i]], "start": 0, "end": len(bodies[one.chunks[i]])}
+                          for i in one.gold]}
+            for one in read.examples
+        ]  # fmt: skip
+        _write(out / f"{kind}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    for path in sorted((httpx / "docs").rglob("*.md")):
+        _write(out / "httpx" / path.relative_to(httpx / "docs"), path.read_text())
+    for book in _rows(data / "novels" / "dev.jsonl.gz"):
+        if book["id"] == NOVEL:
+            parts = [part for one in book["sections"] for part in ([one["head"]] if one["head"] else []) + one["paras"]]
+            _write(out / "novel" / "the_hosts_of_the_lord.txt", "\n\n".join(parts) + "\n")
+    for paper in _rows(data / "scisumm" / "cited_papers.jsonl.gz"):
+        parts = [f"# {(paper['title'] or paper['id']).strip(' *')}"]
+        for one in paper["sections"]:
+            parts += ["## " + " ".join(filter(None, [one["number"], one["title"] or "Untitled"]))]
+            parts += [" ".join(text for _, text in one["sentences"])]
+        _write(out / "papers" / f"{paper['id']}.md", "\n\n".join(parts) + "\n")
+    for name in OWN:
+        _write(out / f"{name}.jsonl", (QUESTIONS / f"{name}.jsonl").read_text())
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, newline="")
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(path, "rt") as file:
+        yield from map(json.loads, file)
+
+
+def run(out: Path, names: Sequence[str], seeds: Sequence[int]) -> None:
+    """Learns from each folder and scores its questions; baselines are those of the first seed."""
+    for name in names:
+        index, asked = out / f"{name}.index", out / f"{name}.jsonl"
+        if not index.exists():
+            build_index(index, [out / name])
+        for seed in seeds:
+            folder, path = out / f"run_{name}_{seed}", RESULTS / f"{name}_{seed}.json"
+            if path.exists():
+                continue
+            learned = learn(LearnRequest((str(index),), str(folder), seed=seed))
+            methods = ("trained", *BASELINES[:-1]) if seed == seeds[0] else ("trained",)
+            found = evaluate_pool(PooledRequest(str(folder), "jsonl", str(asked), str(index), methods=methods, ks=KS))
+            kept = [{key: row[key] for key in ("method", "id", "gold", "picks")} for row in found.questions]
+            if seed == seeds[0]:
+                kept += untrained(folder, index, asked)
+            gain = learned.gain
+            about = {
+                "folder": name, "seed": seed, "kinds": learned.kinds, "update": learned.update,
+                "held_out": [row for row in learned.rows if not row["kind"]],
+                "gain": [gain.mean, gain.low, gain.high, gain.p_value, gain.n],
+                "num_chunks": found.rows[0]["num_chunks"], **machine(),
+            }  # fmt: skip
+            path.write_text(json.dumps({"about": about, "questions": kept}) + "\n")
+            print(name, seed, learned.update, [(r["method"], r["k"], round(r["all_gold"], 3)) for r in found.rows])
+
+
+def untrained(folder: Path, index: Path, asked: Path) -> list[dict[str, Any]]:
+    """Picks of the untrained multi-step search: vectors of the question and of the passages taken (base: towers)."""
+    run_ = open_run(folder).retriever
+    assert run_.env.pool is not None
+    env = replace(run_.env, pool=replace(run_.env.pool, base="towers"))
+    fresh = with_fresh_params(replace(run_, env=env), jax.random.key(0))
+    corpus = load_index(index)
+    task = corpus_pool(corpus, str(index), [str(asked)])
+    assert task.pool is not None
+    picks = np.asarray(make_pool_bank(fresh, task.pool).play(list(map(str, task.questions)), max(KS)).actions)
+    contexts = task.contexts(np.arange(len(task)), np.random.default_rng(0))
+    return [
+        {"method": "untrained", "id": name, "gold": gold[gold >= 0].tolist(), "picks": row.tolist()}
+        for name, gold, row in zip(task.query_ids, contexts.chunks, picks, strict=True)
+    ]
+
+
+def write_table() -> None:
+    """The page of all results."""
+    table, tests, abouts, by_places = [], [], [], []
+    for name in (*SETS, *OWN):
+        files = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{name}_[0-9].json"))]
+        if not files:
+            continue
+        abouts += [one["about"] for one in files]
+        columns = {"**learned**": [_found(one, "trained") for one in files]}
+        columns |= {method: [_found(files[0], method)] for method in BASELINES}
+        if name in SETS:
+            kept = json.loads((LABELLED / f"notes_{name}.json").read_text())
+            places = [kept["ks"].index(k) if k in kept["ks"] else None for k in KS]
+            own = np.array(kept["all_gold"], float)
+            columns["notes best_of+bm25"] = [
+                np.stack([own[:, p] if p is not None else own[:, 0] * np.nan for p in places], 1)
+            ]
+            labelled = [json.loads((LABELLED / f"pool_{seed}_{name}.json").read_text()) for seed in range(3)]
+            columns["trained with labels"] = [_found(one, "trained") for one in labelled]
+        for method, scores in columns.items():
+            cells = [
+                "" if np.isnan(scores[0][:, i]).any() else
+                interval(over_seeds([mean_interval(one[:, i]) for one in scores])) for i in range(len(KS))
+            ]  # fmt: skip
+            table.append([name, method, *cells, str(len(scores[0])), str(len(scores))])
+            if method != "**learned**":
+                mine = np.mean([one[:, KS.index(4)] for one in columns["**learned**"]], axis=0)
+                tests.append(
+                    (name, method, paired_difference(mine, np.mean([one[:, KS.index(4)] for one in scores], 0)))
+                )
+        if name in OWN:
+            by_places += _by_places(name, files)
+    corrected = holm_p_values([one.p_value for *_, one in tests])
+    told = (__doc__ or "").split("\n\n", 1)
+    parts = ["# " + told[0].rstrip("."), told[1], _READING]
+    heads = ["folder", "method", *(f"all gold at {k}" for k in KS), "questions", "seeds"]
+    parts.append("\n".join(grid(heads, table)))
+    parts.append("## By the number of places\n\nQuestions with all gold among the first k, mean of the seeds.")
+    parts.append("\n".join(grid(["folder", "places", "method", *(f"at {k}" for k in KS), "of"], by_places)))
+    rows = [
+        [name, method, *tested(one.mean, one.low, one.high, p, one.n)]
+        for (name, method, one), p in zip(tests, corrected, strict=True)
+    ]
+    parts.append(
+        "## Paired tests, all gold at 4\n\nMean of the learned seeds minus the method; p of all of them corrected (Holm)."
+    )
+    parts.append("\n".join(grid(["folder", "against", "difference", "95% interval", "p (Holm)", "n"], rows)))
+    parts.append("## Runs\n\n" + "\n".join(map(_about, abouts)))
+    (RESULTS / "README.md").write_text("\n\n".join(parts) + "\n")
+
+
+def _about(one: dict[str, Any]) -> str:
+    held_out = ", ".join(f"{row['method']} {share(row['all_gold'])}" for row in one["held_out"])
+    return (
+        f"- {one['folder']}, seed {one['seed']}: {one['num_chunks']:,} chunks, questions {one['kinds']}, update "
+        f"{one['update']}, held out: {held_out}; {place(one)}, commit {one['commit']}"
+    )
+
+
+_READING = """Intervals are 95%, by bootstrap over questions; of several seeds for other questions and other seeds.
+`untrained` is the multi-step search by vectors before any training (configs/qrag/corpus_latent.yaml), `hybrid` is plain
+search, `trained with labels` the three runs of benchmarks/qrag/results/corpus on the train questions of all three sets.
+An update of 0 is plain search itself: `qrag learn` found nothing better on the made questions that it held out."""
+
+
+def _found(one: dict[str, Any], method: str) -> np.ndarray:
+    """float [questions, ks]: 1 where all gold is among the first k."""
+    rows = [row for row in one["questions"] if row["method"] == method]
+    return np.array([[set(row["gold"]) <= set(row["picks"][:k]) for k in KS] for row in rows], float)
+
+
+def _by_places(name: str, files: Sequence[dict[str, Any]]) -> list[list[str]]:
+    asked = [json.loads(line) for line in (QUESTIONS / f"{name}.jsonl").read_text().splitlines()]
+    places, rows = np.array([one["places"] for one in asked]), []
+    for number in (1, 2):
+        for method, some in (("learned", files), ("hybrid", files[:1])):
+            own = np.mean([_found(one, "trained" if method == "learned" else method) for one in some], axis=0)
+            sums = own[places == number].sum(axis=0)
+            rows.append([name, str(number), method, *(f"{x:.1f}" for x in sums), str((places == number).sum())])
+    return rows
+
+
+def main() -> None:
+    parser: argparse.ArgumentParser = arguments(__doc__)
+    parser.add_argument("stage", choices=("folders", "run", "table"))
+    parser.add_argument("paths", type=Path, nargs="*")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--only", nargs="*", choices=(*SETS, *OWN), default=[*SETS, *OWN])
+    args = parser.parse_args()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    if args.stage == "folders":
+        write_folders(*args.paths)
+    elif args.stage == "run":
+        run(args.paths[0], args.only, args.seeds)
+    write_table()
+
+
+if __name__ == "__main__":
+    main()
