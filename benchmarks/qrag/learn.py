@@ -9,7 +9,7 @@ the documentation of httpx (HTTPX is a clone of github.com/encode/httpx at ae1b9
 ELTeC) and 60 papers (of SciSumm). `run` is, for each folder, `qrag index build`, `qrag learn INDEX` for each seed, and
 `qrag eval RUN --corpus INDEX --jsonl QUESTIONS`. No question of the sets is seen by `learn`.
 
-The 30 questions to each of httpx, novel and papers (questions/) were written and committed before anything was searched;
+The 30 questions to each of httpx, novel and papers (questions/) were written and committed before any search;
 15 need one place, 15 need two. The form of made questions and of Q was chosen on httpx, HotpotQA dev and MuSiQue dev.
 2Wiki, the novel and the papers were looked at once before this table, and changed nothing.
 """
@@ -177,7 +177,7 @@ def write_table() -> None:
         for (name, method, one), p in zip(tests, corrected, strict=True)
     ]
     parts.append(
-        "## Paired tests, all gold at 4\n\nMean of the learned seeds minus the method; p of all of them corrected (Holm)."
+        "## Paired tests, all gold at 4\n\nMean of the learned seeds minus the method; p corrected (Holm)."
     )
     parts.append("\n".join(grid(["folder", "against", "difference", "95% interval", "p (Holm)", "n"], rows)))
     parts.append("## Runs\n\n" + "\n".join(map(_about, abouts)))
