@@ -25,7 +25,7 @@ from typing import TypeVar
 import numpy as np
 
 from qrag_jax.annotate.mentions import MentionsConfig, Named, Sentence, find_mentions
-from qrag_jax.chunking.text.proper_names import UNSPACED, Name, Word, normal_name, written_names
+from qrag_jax.chunking.text.proper_names import UNSPACED, Name, Word, find_words, normal_name, written_names
 from qrag_jax.types import Chunk, Document, Embed, check_fields
 from qrag_jax.unit_rows import unit_rows
 
@@ -155,7 +155,8 @@ class _Maker:
         known = [word for word, _ in found.most_common() if word.isalpha() and len(word) > 2 and word not in self.usual]
         self.near = {} if embed is None else near_words(known[:_MOST_WORDS_KNOWN], embed)
         self.places = list(self.sentences.values())
-        self.other, self.keeps_usual = 0.0, False  # of the present question: share of other words, all words or not
+        # Of the present question: its share of other words, whether usual words stay, and the words that it hides.
+        self.other, self.keeps_usual, self.hidden = 0.0, False, set[str]()
         self.topics: dict[int, Name] = {}
         for name, places in named.topics.items():
             if len(places) <= _AT_MOST:
@@ -173,6 +174,7 @@ class _Maker:
         drafts = makers[kind]()
         while True:
             self.other, self.keeps_usual = self.rng.uniform(*_OTHER), self.rng.random() < 0.5
+            self.hidden.clear()
             if (draft := next(drafts, None)) is None:
                 return
             parts, gold = draft
@@ -181,7 +183,10 @@ class _Maker:
 
     def _disturbed(self, words: list[str]) -> list[str]:
         """The words with a few of any sentence among them: real questions have words that lead nowhere."""
-        foreign = self._one(self._one(self.places)).text.split()
+        foreign = [
+            word for word in self._one(self._one(self.places)).text.split()
+            if self.hidden.isdisjoint(one.text for one in find_words(word))
+        ]  # fmt: skip
         number = min(len(foreign), round(self.rng.uniform(*_FOREIGN) * len(words)))
         first = int(self.rng.integers(len(foreign) - number + 1))
         at = int(self.rng.integers(len(words) + 1))
@@ -265,6 +270,7 @@ class _Maker:
         self, sentence: Sentence, hidden: Collection[str], shares: tuple[float, float], most: int = _MOST_WORDS
     ) -> str:
         """A random share of the words of a sentence, in their order, without hidden and usual ones."""
+        self.hidden.update(hidden)
         words = [w for w in sentence.words if w.text not in hidden and (self.keeps_usual or w.text not in self.usual)]
         block = _BLOCK if _UNSPACED.search(sentence.text) else 1
         blocks = [words[i : i + block] for i in range(0, len(words), block)]
