@@ -62,7 +62,7 @@ PYTHON_SHRUNK = {
     "QuestionsConfig(num_questions=2)": "QuestionsConfig(num_questions=1, most_relevant=1, max_answer_tokens=8)",
     'load_study_encoder("minilm")': 'load_study_encoder("minilm", 64)',
 }
-CORPUS_MODE = "tests/cli/test_corpus_mode.py"
+CORPUS_MODE, LEARN = "tests/cli/test_corpus_mode.py", "tests/cli/test_learn.py"
 # Lines that another test runs in full, or that need what no test has; each with who does.
 ELSEWHERE = {
     "qrag eval runs/mine --hotpot hotpot_dev.json --pooled --k 2,4,10 --json pooled.json": CORPUS_MODE,
@@ -80,6 +80,12 @@ ELSEWHERE = {
     "qrag train --config_path configs/qrag/corpus_latent.yaml --out runs/mine data.corpus=notes.index "
     "'data.paths=[q.jsonl]'": CORPUS_MODE,
     "qrag demo --smoke": "tests/cli/test_demo.py",
+    "qrag learn notes/ --out runs/notes": LEARN,
+    "qrag index build docs.index docs": LEARN,
+    "qrag learn docs.index --out runs/docs --show 6": LEARN,
+    "qrag find runs/docs docs.index 'Which command makes an index of a folder and how is it kept up to date?'": LEARN,
+    "qrag eval runs/docs --corpus docs.index --jsonl q.jsonl --k 1,2,4": LEARN,
+    "qrag train reranker runs/docs/pairs.jsonl --out runs/reranker": LEARN,
     "qrag train stitch configs/planner/controlled.yaml --out runs/stitch seed=0": "tests/train/decoder/test_run.py",
     "qrag study configs/study/paper.yaml data=DATA --out runs/paper": "45 minutes",
     "qrag train --config_path run.yaml --out runs/rl init=runs/big/step_300": "tests/train/test_warm_start.py",

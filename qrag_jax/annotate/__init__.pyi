@@ -2,6 +2,7 @@
 
 from .ask_chunks import Estimate as Estimate
 from .ask_chunks import Reading as Reading
+from .asked_questions import ask_questions as ask_questions
 from .boundary_sources import PointsRequest as PointsRequest
 from .boundary_sources import PointTools as PointTools
 from .boundary_sources import make_source as make_source
@@ -21,6 +22,10 @@ from .hichunk_examples import write_examples as write_examples
 from .lumber import LumberConfig as LumberConfig
 from .lumber import estimate_lumber as estimate_lumber
 from .lumber import make_lumber as make_lumber
+from .made_questions import Made as Made
+from .made_questions import MadeQuestion as MadeQuestion
+from .made_questions import MakingConfig as MakingConfig
+from .made_questions import make_questions as make_questions
 from .mentions import MentionsConfig as MentionsConfig
 from .mentions import mention_notes as mention_notes
 from .note_readers import NoteReading as NoteReading

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # they import JAX
     from qrag_jax.eval.answers.answering import Answered
     from qrag_jax.service.evaluating import AnswersRequest, EvalRequest, Evaluated
 
+_HYBRID = "hybrid"  # of a pool: plain search by vectors and words
 _DESCRIPTION = """\
 Score a trained retriever against baselines, on questions with known gold chunks.
 
@@ -80,7 +81,8 @@ run
 --num_questions N          questions for each length (default: all; RULER: 100)
 --seed
 . --num_steps
---methods M,...            methods to score, from {", ".join(METHODS)} (default: all)
+--methods M,...            methods to score, from {", ".join(METHODS)}, and hybrid for a run over many documents
+                           (default: all)
 --protocol M,M,...         which picks count, from {", ".join(PROTOCOLS)} (default: fixed, and threshold and stop if the
                            run has them)
 . --rerank MODEL           add a row: the best 10 chunks of single_step in the order of a reranker, as in `qrag find`
@@ -102,7 +104,7 @@ answers:
 . --answer_bounds          also answer from the gold chunks only, and from no chunks
 . --answer_rows OUT        write the answer rows as JSON
 {llm_table(SHORT_ANSWER_TOKENS)}"""
-_CHOICES = {"methods": METHODS, "protocol": PROTOCOLS, "answer_measures": ANSWER_MEASURES}
+_CHOICES = {"methods": (*METHODS, _HYBRID), "protocol": PROTOCOLS, "answer_measures": ANSWER_MEASURES}
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -38,6 +38,9 @@ from .learners import TaggerRequest as TaggerRequest
 from .learners import train_compressor as train_compressor
 from .learners import train_router as train_router
 from .learners import train_tagger as train_tagger
+from .learning import Learned as Learned
+from .learning import LearnRequest as LearnRequest
+from .learning import learn as learn
 from .notes import NotesEvalRequest as NotesEvalRequest
 from .notes import NotesScored as NotesScored
 from .notes import evaluate_notes as evaluate_notes

@@ -126,7 +126,7 @@ def learn(request: LearnRequest, watch: Watch = NOBODY, show: Show | None = None
         if request.llm is not None:
             made = _with_asked(made, corpus.documents, chunks, request, watch)
         train, dev = _tasks(made, pool, request.seed)
-        config = learn_config(request, corpus)
+        config = learn_config(request, corpus.made_by.encoder or _ENCODER)
         watch.note(f"{train.name}: {_told(made.kinds)}; {len(train):,} to train on, {len(dev):,} held out")
         fit = partial(fit_on_dev, beam_widths=())
         train_together([Member(config, out)], train, watch.report, dev, fit)
@@ -134,8 +134,12 @@ def learn(request: LearnRequest, watch: Watch = NOBODY, show: Show | None = None
         return _measured(request, made, pool, dev, out, watch)
 
 
-def learn_config(request: LearnRequest, corpus: Corpus) -> RunConfig:
-    """The config of the run: `configs/qrag/learn_latent.yaml`, which explains the values."""
+def learn_config(request: LearnRequest, encoder: str = _ENCODER) -> RunConfig:
+    """The config of the run: `configs/qrag/learn_latent.yaml`, which explains the values.
+
+    Args:
+        encoder: of the documents.
+    """
     frozen = GroupConfig(frozen=True)
     index = request.paths[0] if len(request.paths) == 1 and is_index(request.paths[0]) else ""
     return RunConfig(
@@ -156,9 +160,7 @@ def learn_config(request: LearnRequest, corpus: Corpus) -> RunConfig:
         ),
         model=ModelConfig(
             latent=LatentConfig(prior=True, dim=32),
-            encoder=EncoderSpec(
-                corpus.made_by.encoder or _ENCODER, num_layers=None, normalize=True, window=256, question_window=256
-            ),
+            encoder=EncoderSpec(encoder, num_layers=None, normalize=True, window=256, question_window=256),
         ),
         learner=LearnerConfig(
             losses={"ranking": 1.0},

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from support.encoders import small_minilm
 
+from qrag_jax.service.pooled import POOL_METHODS
+
 CONFIG = Path(__file__).parents[2] / "configs" / "qrag" / "corpus_latent.yaml"
 PAGES = {
     "Red River": "The film Red River was directed by Howard Hawks.",
@@ -58,7 +60,7 @@ def test_index_train_find_and_eval(tmp_path, command, minilm):
     scored = json.loads(rows.read_text())
     assert code == 0 and "95% interval" in table
     assert {(row["method"], row["k"]) for row in scored["rows"]} == {
-        (method, k) for method in ("trained", "single_step", "bm25") for k in (2, 4)
+        (method, k) for method in POOL_METHODS for k in (2, 4)
     }
     of_run = [row for row in scored["questions"] if row["method"] == "trained"]
     assert [row["id"] for row in of_run] == ["0", "1", "2"]

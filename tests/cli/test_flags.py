@@ -44,6 +44,7 @@ OF_VERBS = {
     ),
     "study": ((service.StudyRequest,), "config"),
     "demo": ((service.DemoRequest,), ""),
+    "learn": ((service.LearnRequest, LlmConfig(max_answer_tokens=200)), ""),
     "train retriever": ((service.TrainRequest,), ""),
     "train tagger": ((service.TaggerRequest,), ""),
     "train compressor": ((service.CompressorRequest, service.CompressorRequest(()).llm), ""),

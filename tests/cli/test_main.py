@@ -133,7 +133,8 @@ def test_a_flag_that_is_like_no_other_is_only_refused(capsys):
     [
         (
             [],
-            "give a verb: find, ask, serve, mcp, index, chunk, boundaries, hicbench, study, demo, train, eval, notes",
+            "give a verb: find, ask, serve, mcp, index, chunk, boundaries, hicbench, study, demo, train, learn, eval, "
+            "notes",
         ),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),

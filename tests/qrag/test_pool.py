@@ -13,15 +13,16 @@ from support.tiers import slow_but
 from qrag_jax.models.towers.q_network import VectorRows
 from qrag_jax.qrag.batching import Packer, materialise
 from qrag_jax.qrag.env import Batch, EnvConfig, PoolConfig, rollout
-from qrag_jax.qrag.heads import coverage_inputs, link_inputs
+from qrag_jax.qrag.heads import coverage_inputs, fresh_links, link_inputs
 from qrag_jax.qrag.policy import make_boltzmann, make_greedy
-from qrag_jax.qrag.pool import PoolBatch, free_chunks, pool_links, pool_positions, pool_rollout
+from qrag_jax.qrag.pool import PoolBatch, free_chunks, plain_q_values, pool_links, pool_positions, pool_rollout
 from qrag_jax.qrag.pool_tables import PoolReader
 from qrag_jax.qrag.tasks import PoolQuestion, pool_task
 from qrag_jax.qrag.text_links import COVERAGE, LINKS, POOL, link_features, shared_words
+from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.pool_texts import PoolTexts
 from qrag_jax.train.qrag.label_losses import pool_ranking_loss
-from qrag_jax.types import InputError
+from qrag_jax.types import InputError, UsageError
 
 QUESTION = "Where was the director of Red River born?"
 TITLES = ("Red River", "Howard Hawks", "Goshen", "Blue Lake", "Mount Cook")
@@ -203,3 +204,46 @@ def test_refusals():
         PoolReader(PoolTexts([], [], np.zeros(0, int)), 2, 2)
     with pytest.raises(InputError, match="no question has its gold in the pool: 2 left out"):
         pool_task("p", PoolTexts(TEXTS, TITLES, np.arange(5)), [], notes=("2 left out",))
+
+
+HYBRID = replace(ENV, links=True, coverage=True, pool=replace(ENV.pool, base="hybrid"))
+
+
+def test_the_base_is_plain_search_and_links_of_the_question_count_nowhere():
+    """Q = plain + [step > 0] * the sum of all inputs but those of the question: 8 links, its cosine, its words."""
+    num = 2 * len(LINKS) + len(COVERAGE) + len(POOL)
+    params = fresh_links(jax.random.key(0), num, 4, 1) | {"linear": jnp.ones((num, 1))}
+    plain, linked = np.array([[0.5, 0.25]], np.float32), np.ones((1, 2, num), np.float32)
+    q_of = np_jit(lambda linked, step: plain_q_values(params, jnp.asarray(plain), linked, step))
+    assert q_of(linked, 0)[0, 0].tolist() == [0.5, 0.25]
+    assert q_of(linked, 1)[0, 0] == pytest.approx([0.5 + num - 10, 0.25 + num - 10])
+    for column in (*range(8), 2 * len(LINKS) + len(COVERAGE), num - 1):
+        linked[..., column] = 7.0
+    assert q_of(linked, 2)[0, 0] == pytest.approx([0.5 + num - 10, 0.25 + num - 10])
+
+
+def test_without_trained_links_a_run_picks_in_the_order_of_plain_search():
+    reader = PoolReader(PoolTexts(TEXTS, TITLES, np.arange(5)), 2, 1)
+    rng = np.random.default_rng(0)
+    vectors, own = rng.normal(size=(5, 6)).astype(np.float32), rng.normal(size=(1, 6)).astype(np.float32)
+    asked = reader.questions([QUESTION], own, np.pad(vectors, [(0, 3), (0, 0)]))  # three rows are padding
+    cosines = vectors @ own[0] / np.linalg.norm(vectors, axis=1) / np.linalg.norm(own)
+    wanted = 0.5 * cosines + 0.5 * Bm25Index(TEXTS).shares(QUESTION)
+    np.testing.assert_allclose(asked.plain[0], [*wanted, 0, 0, 0], atol=1e-6)
+    network, env = linear_network(), replace(HYBRID, num_steps=4)
+    params = random_params(network) | {"links": fresh_links(jax.random.key(0), env.num_link_inputs, 4, 1)}
+    table, asked = jax.device_put((reader.table(vectors), reader.questions([QUESTION], own, vectors)))
+    played = jax.jit(
+        lambda: pool_rollout(network, params, batch_of(table, asked), jax.random.key(0), make_greedy(), env)[0]
+    )()
+    assert np.asarray(played.actions)[0].tolist() == np.argsort(-wanted)[:4].tolist()
+    np.testing.assert_allclose(np.asarray(played.q_values)[0, :, 0], np.sort(wanted)[::-1][:4], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"links": False, "coverage": False}, {"positions": "relative"}, {"num_q_heads": 2},
+               {"stop": True, "reward": "at_end"}]
+)  # fmt: skip
+def test_plain_search_as_a_base_learns_links_only(fields):
+    with pytest.raises(UsageError, match="env.pool.base=hybrid learns links only"):
+        replace(HYBRID, **fields)

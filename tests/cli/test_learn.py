@@ -1,0 +1,119 @@
+"""`qrag learn`: a run from documents without labels, its files, and what is refused."""
+
+import json
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from support.encoders import small_minilm
+
+from qrag_jax.config import load_config
+from qrag_jax.data.questions.pairs import read_pairs
+from qrag_jax.index.load import load_index
+from qrag_jax.qrag.env import PoolConfig
+from qrag_jax.qrag.pool_sets import corpus_pool
+from qrag_jax.service.learning import LearnRequest, learn_config
+from qrag_jax.train.qrag.config import RunConfig
+from qrag_jax.types import InputError, UsageError
+
+CONSONANTS, VOWELS = "bdfgklmnprst", "aeiou"
+PLOTS = ("a storm", "two brothers", "an old mill", "the harbour", "a lost letter", "the winter war", "a violin")
+
+
+def name(number):
+    """A word that no other number has."""
+    letters = [(CONSONANTS, number // 60 % 12), (VOWELS, number // 12 % 5), (CONSONANTS, number % 12)]
+    return "".join(alphabet[place] for alphabet, place in letters).capitalize() + "er"
+
+
+@pytest.fixture
+def pages(tmp_path):
+    """64 pages: films, and their directors in pages of their own."""
+    folder, words = tmp_path / "pages", map(name, count())
+    folder.mkdir()
+    for number in range(32):
+        film, first, last = (next(words) for _ in range(3))
+        plot = PLOTS[number % len(PLOTS)]
+        text = f"{film} Valley is a film about {plot}. It was directed by {first} {last} during {1930 + number}.\n"
+        (folder / f"{film} Valley.txt").write_text(text)
+        text = f"{first} {last} studied painting in town {number}. Critics praised the calm pictures of {plot}.\n"
+        (folder / f"{first} {last}.txt").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def smaller(monkeypatch):
+    def config(*args):
+        made = learn_config(*args)
+        env = replace(made.env, num_steps=2, pool=PoolConfig(nearest=4, words=2, links=2, base="hybrid"))
+        return replace(made, env=env, data=replace(made.data, batch_size=4))
+
+    monkeypatch.setattr("qrag_jax.service.learning.learn_config", config)
+
+
+@pytest.mark.slow
+def test_a_run_learns_from_an_index_and_searches_it(tmp_path, command, pages, smaller):
+    index, out, told = str(tmp_path / "index"), tmp_path / "run", tmp_path / "told.json"
+    with small_minilm(tmp_path / "minilm"):
+        assert command("index", "build", index, str(pages))[0] == 0
+        flags = ["--num_updates", "2", "--most", "60", "--show", "5", "--json", str(told)]
+        code, printed, said = command("learn", index, "--out", str(out), *flags)
+        assert code == 0 and "to train on" in said and "held-out questions" in said
+        assert sum(" -> " in line for line in printed.splitlines()) == 5
+        found = json.loads(told.read_text())
+        assert found["kinds"]["bridge"] >= 20 and found["update"] in (0, 1, 2)
+        assert {row["method"] for row in found["rows"]} == {"trained", "hybrid"}
+        whole = [row for row in found["rows"] if not row["kind"]]
+        assert {row["n"] for row in whole} == {found["gain"]["n"]}
+        assert len(found["questions"]) == sum(found["kinds"].values())
+
+        code, printed, _ = command("find", str(out), index, "Who directed the film about a violin?", "--json")
+        assert code == 0 and len(json.loads(printed)["steps"]) == 2
+        corpus = load_index(index)
+        task = corpus_pool(corpus, index, [str(out / "questions.jsonl")])
+        assert len(task) == len(found["questions"]) and task.num_left_out == 0
+        pairs = read_pairs([out / "pairs.jsonl"])
+        assert pairs and all(pair.positive not in pair.negatives for pair in pairs)
+
+        changed = next(iter(sorted(pages.glob("*Valley.txt"))))
+        changed.write_text("This page says nothing of the kind any more, and is as long as it was before today.\n")
+        assert command("index", "add", index, str(pages))[0] == 0
+        with pytest.raises(InputError, match=f"questions.jsonl:.*{changed.name} has 'This page says nothing"):
+            corpus_pool(load_index(index), index, [str(out / "questions.jsonl")])
+        code, _, said = command("learn", index, "--out", str(out))
+        assert code == 2 and "already contains a trained run" in said
+
+
+def test_one_short_document_and_documents_that_share_nothing_are_refused(tmp_path, command):
+    short = tmp_path / "short.txt"
+    short.write_text("The key is in the garden.\n")
+    apart = tmp_path / "apart"
+    apart.mkdir()
+    for number in range(60):
+        own = " ".join(f"{name(number)}{place}".lower() for place in "abcdefgh")
+        (apart / f"{number}.txt").write_text(f"we saw {own} there.\n")
+    with small_minilm(tmp_path / "minilm"):
+        code, _, told = command("learn", str(short), "--out", str(tmp_path / "run"))
+        assert code == 1 and "1 chunks give" in told and "give more documents, or longer ones" in told
+        code, _, told = command("learn", str(apart), "--out", str(tmp_path / "run"))
+        assert code == 1 and "hardly two chunks share a title" in told
+    assert not any((tmp_path / "run").glob("step_*"))
+
+
+def test_the_config_is_a_file_of_configs(tmp_path):
+    request = LearnRequest((str(tmp_path),), "runs/mine", seed=3)
+    path = Path(__file__).parents[2] / "configs/qrag/learn_latent.yaml"
+    fields = ["seed=3", "data.paths=[runs/mine/questions.jsonl]"]
+    assert learn_config(request) == load_config(RunConfig, path, fields)
+
+
+@pytest.mark.parametrize("field", ["most", "num_updates", "max_chunks", "num_asked"])
+def test_numbers_below_one_are_refused(field):
+    with pytest.raises(UsageError, match=field):
+        LearnRequest(("x",), "y", **{field: 0})
+
+
+def test_a_path_that_is_not_there(tmp_path, command):
+    code, _, told = command("learn", str(tmp_path / "nowhere"), "--out", str(tmp_path / "run"))
+    assert code == 2 and "nowhere" in told
