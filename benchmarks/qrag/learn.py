@@ -176,9 +176,7 @@ def write_table() -> None:
         [name, method, *tested(one.mean, one.low, one.high, p, one.n)]
         for (name, method, one), p in zip(tests, corrected, strict=True)
     ]
-    parts.append(
-        "## Paired tests, all gold at 4\n\nMean of the learned seeds minus the method; p corrected (Holm)."
-    )
+    parts.append("## Paired tests, all gold at 4\n\nMean of the learned seeds minus the method; p corrected (Holm).")
     parts.append("\n".join(grid(["folder", "against", "difference", "95% interval", "p (Holm)", "n"], rows)))
     parts.append("## Runs\n\n" + "\n".join(map(_about, abouts)))
     (RESULTS / "README.md").write_text("\n\n".join(parts) + "\n")

@@ -25,7 +25,7 @@ from qrag_jax.measures.aggregate import Difference, paired_difference
 from qrag_jax.models.towers.latent import LatentConfig
 from qrag_jax.qrag.env import EnvConfig, PoolConfig
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig
-from qrag_jax.qrag.tasks import PoolQuestion, Task, pool_task
+from qrag_jax.qrag.tasks import PoolQuestion, Task, pool_task, subset
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.pool_texts import PoolTexts, pool_of
@@ -226,13 +226,12 @@ def _tasks(made: Made, pool: PoolTexts, seed: int) -> tuple[Task, Task]:
     A question is held out if its asking passage is of a held-out document, and trained on if none of its passages is.
     """
     name = f"{len(made.questions):,} questions made of {len(pool.texts):,} chunks"
-    part, rng = _parts(pool.documents), np.random.default_rng([seed, 14])
-    held_out = rng.permutation(part.max() + 1)[: max(1, round(_HELD_OUT * (part.max() + 1)))]
-    is_held = np.isin(part, held_out)
-    held = [question for question in made.questions if is_held[question.gold[0]]]
-    kept = [question for question in made.questions if not is_held[list(question.gold)].any()]
-    together = sum(len(question.gold) > 1 for question in kept)
-    if len(kept) < _LEAST or not held:
+    is_held = _held_out(pool.documents, seed)
+    golds = [list(question.gold) for question in made.questions]
+    held = np.flatnonzero([is_held[gold[0]] for gold in golds])
+    kept = np.flatnonzero([not is_held[gold].any() for gold in golds])
+    together = sum(len(golds[i]) > 1 for i in kept)
+    if len(kept) < _LEAST or not len(held):
         raise InputError(
             f"{len(pool.texts):,} chunks give {len(kept):,} questions to train on and {len(held):,} to hold out, but "
             f"{_LEAST} and 1 are needed: give more documents, or longer ones"
@@ -243,17 +242,22 @@ def _tasks(made: Made, pool: PoolTexts, seed: int) -> tuple[Task, Task]:
             f"heading, a name or an identifier: {_LEAST} are needed. Plain search needs no training here; or give "
             "documents that refer to each other"
         )
-    tasks = []
-    for questions, named in ((kept, name), (held, f"{name}, held out")):
-        asked = [PoolQuestion(f"{i}", one.text, tuple(sorted(one.gold))) for i, one in enumerate(questions)]
-        tasks.append(pool_task(named, pool, asked, sets=[one.kind for one in questions]))
-    return tasks[0], tasks[1]
+    asked = [PoolQuestion(f"{i}", one.text, tuple(sorted(one.gold))) for i, one in enumerate(made.questions)]
+    whole = pool_task(name, pool, asked, sets=[one.kind for one in made.questions])
+    return subset(whole, kept), subset(whole, held, f"{name}, held out")
 
 
-def _parts(documents: np.ndarray) -> np.ndarray:
-    """int [chunks]: the part of each chunk: its document or, of few documents, a piece of equal length."""
-    _, numbers = np.unique(documents, return_inverse=True)
-    return numbers if numbers.max() + 1 >= _PARTS else np.arange(len(documents)) * _PARTS // len(documents)
+def _held_out(documents: np.ndarray, seed: int) -> np.ndarray:
+    """bool [chunks]: documents drawn at random up to a share of the chunks; of few documents, pieces of them."""
+    _, part = np.unique(documents, return_inverse=True)
+    if part.max() + 1 < _PARTS:
+        part = np.arange(len(documents)) * _PARTS // len(documents)
+    sizes, room, chosen = np.bincount(part), round(_HELD_OUT * len(documents)), []
+    for one in np.random.default_rng([seed, 14]).permutation(len(sizes)).tolist():
+        if sizes[one] <= room:
+            chosen.append(one)
+            room -= sizes[one]
+    return np.isin(part, chosen)
 
 
 def _measured(request: LearnRequest, made: Made, pool: PoolTexts, dev: Task, out: Path, watch: Watch) -> Learned:
@@ -296,8 +300,9 @@ def _write(
         ]
         asked.append({"id": f"{number}", "kind": one.kind, "question": one.text, "evidence": evidence})
         best, _ = words.top_k(one.text, _NEGATIVES + len(one.gold))
-        negatives = [readable(pool.texts[i]) for i in best if i not in one.gold][:_NEGATIVES]
-        pairs += [{"question": one.text, "positive": readable(pool.texts[i]), "negatives": negatives} for i in one.gold]
+        positives = [readable(str(pool.texts[i])) for i in one.gold]
+        others = [text for text in (readable(str(pool.texts[i])) for i in best) if text not in positives]
+        pairs += [{"question": one.text, "positive": text, "negatives": others[:_NEGATIVES]} for text in positives]
     for name, rows in ((QUESTIONS, asked), (PAIRS, pairs)):
         write_whole(out / name, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 

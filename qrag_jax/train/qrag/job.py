@@ -193,6 +193,8 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
             check_same_encoder(member.start, towers.files)
     bests: list[KeepBest | None] = [None] * len(members)
     if dev is not None and dev.pool is not None:
+        if dev.questions is not task.questions:  # they are read from one table
+            raise ValueError("held-out questions to a pool must be a subset of the same task (tasks.subset)")
         dev = replace(dev, pool=replace(dev.pool, vectors=np.asarray(towers.chunks.rows.vectors)))
     if dev is not None:
         part_size = config.data.batch_size // config.learner.accumulate  # environments that are played at a time
