@@ -67,6 +67,8 @@ def test_a_run_learns_from_an_index_and_searches_it(tmp_path, command, pages, sm
         whole = [row for row in found["rows"] if not row["kind"]]
         assert {row["n"] for row in whole} == {found["gain"]["n"]}
         assert len(found["questions"]) == sum(found["kinds"].values())
+        logged = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        assert max(line.get("dev_return", 0.0) for line in logged) > 0.2  # held-out questions are read as what they are
 
         code, printed, _ = command("find", str(out), index, "Who directed the film about a violin?", "--json")
         assert code == 0 and len(json.loads(printed)["steps"]) == 2

@@ -182,6 +182,8 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
     for member in members:
         if member.start is not None:
             check_resumable(member.start, member.config, about)
+    if dev is not None and dev.pool is not None and dev.questions is not task.questions:  # read from one table
+        raise ValueError("held-out questions to a pool must be a subset of the task that is trained on (tasks.subset)")
     task.check_steps(config.env.num_steps)
     task.warn_of_steps(config.env.num_steps)
     mesh = make_mesh(config.mesh)
@@ -193,8 +195,6 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
             check_same_encoder(member.start, towers.files)
     bests: list[KeepBest | None] = [None] * len(members)
     if dev is not None and dev.pool is not None:
-        if dev.questions is not task.questions:  # they are read from one table
-            raise ValueError("held-out questions to a pool must be a subset of the same task (tasks.subset)")
         dev = replace(dev, pool=replace(dev.pool, vectors=np.asarray(towers.chunks.rows.vectors)))
     if dev is not None:
         part_size = config.data.batch_size // config.learner.accumulate  # environments that are played at a time

@@ -8,11 +8,14 @@ from support.tiers import slow_but
 
 from qrag_jax.data.questions.vector_task import make_vector_task
 from qrag_jax.qrag.batching import Contexts
-from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.env import EnvConfig, PoolConfig
 from qrag_jax.qrag.multi_step_search import make_action_bank
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, QRagRetriever
-from qrag_jax.qrag.tasks import subset, vectors_task
+from qrag_jax.qrag.tasks import PoolQuestion, pool_task, subset, vectors_task
+from qrag_jax.search.pool_texts import PoolTexts
+from qrag_jax.train.qrag.config import DataConfig, RunConfig
 from qrag_jax.train.qrag.job import make_dev_score
+from qrag_jax.train.qrag.loop import train
 from qrag_jax.types import InputError
 
 VECTOR = 6
@@ -148,3 +151,13 @@ def test_a_task_without_queries_is_refused():
     nothing = subset(make_task(), np.array([], np.int64), "mine dev")
     with pytest.raises(InputError, match="mine dev: no question is left to hold out.*raise dev.share, or set it to 0"):
         make_dev_score(make_retriever(), nothing, 5, 0)
+
+
+def test_held_out_questions_of_another_task_are_refused():
+    """A pool has one table of questions; numbers of another list would score other questions, silently."""
+    pool = PoolTexts(["red", "blue", "green", "grey"], [""] * 4, np.arange(4))
+    task, dev = (pool_task(name, pool, [PoolQuestion("a", name, (0, 1))]) for name in ("one", "two"))
+    env = EnvConfig(num_steps=2, positions="none", pool=PoolConfig())
+    config = RunConfig(num_updates=1, env=env, data=DataConfig(task="corpus", paths=("x",), stretch=1, batch_size=1))
+    with pytest.raises(ValueError, match="must be a subset of the task that is trained on"):
+        train(config, task, dev=dev)
