@@ -14,6 +14,8 @@ from support.compiling import give_back
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NOTEBOOKS = sorted((EXAMPLES / "notebooks").glob("*.ipynb"))
+# Training repeats what tests of tests/train do.
+TIER = {"search_your_documents": pytest.mark.slow, "train_a_retriever": pytest.mark.full}
 # In place of two minutes of training, whose output is then another.
 SHRUNK = {"num_updates=300": "num_updates=2", "num_questions=2000": "num_questions=64", "=200)": "=4)"}
 
@@ -30,8 +32,7 @@ def test_every_cell_has_its_output_and_none_is_an_error(notebook):
     assert {output.get("name", "stdout") for output in outputs} == {"stdout"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+@pytest.mark.parametrize("notebook", [pytest.param(one, marks=TIER[one.stem], id=one.stem) for one in NOTEBOOKS])
 def test_notebook_runs(notebook, tmp_path, monkeypatch, capsys):
     """As in Jupyter, without its processes: cells in order, and a last expression is displayed."""
     shutil.copytree(EXAMPLES, tmp_path / "examples")

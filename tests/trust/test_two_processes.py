@@ -51,7 +51,7 @@ def meet(lines: list[list[str]], logs: list[Path], out: Path) -> int:
     return first
 
 
-@pytest.mark.parametrize("what", ["train", "train --resume"])
+@pytest.mark.parametrize("what", ["train", pytest.param("train --resume", marks=pytest.mark.full)])
 def test_two_trainings_in_one_folder(tmp_path, alone, figures, what):
     folder, line = alone
     rounds, firsts = of_tier(1, 10), []

@@ -321,7 +321,7 @@ def pages_task(numbers):
     return examples_task("pages", examples)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_with_links_learns_to_follow_names_and_comes_back(tmp_path):
     """On pages that it never saw, whose names its encoder does not know; a run without links cannot."""
     learner = LearnerConfig(learning_rate=ScheduleConfig(0.01, 0.0), losses={"ranking": 1.0})
