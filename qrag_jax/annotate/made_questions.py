@@ -37,6 +37,7 @@ MANY_OF_CHUNK = "more than wanted of one chunk"
 _USUAL = 0.1  # share of the chunks: a word that more contain is left out of questions
 _LEAST_WORDS = 4
 _OTHER = (0.0, 0.8)  # share of a question's words that are replaced by near words
+_OTHER_OF_SINGLE = (0.4, 1.0)  # plain search finds the others at once, and they teach nothing
 _FOREIGN = (0.0, 0.6)  # words of another sentence that are put into a question, as a share of its own
 _NEAR_WORDS, _MOST_WORDS_KNOWN = 6, 6_000
 _MOST_WORDS = 24
@@ -247,7 +248,8 @@ class _Maker:
 
     def _singles(self) -> Drafts:
         for a in self._shuffled(list(self.sentences)):
-            yield [self._some_of(a, (), (0.3, 0.8), _MOST_WORDS)], (a,)
+            self.other = self.rng.uniform(*_OTHER_OF_SINGLE)
+            yield [self._some_of(a, (), (0.15, 0.5), _MOST_WORDS)], (a,)
 
     def _similar(self, chunk: int, among: np.ndarray) -> int | None:
         """One of the nearest chunks; None without another one."""

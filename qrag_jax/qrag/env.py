@@ -40,8 +40,9 @@ class PoolConfig:
         links: chunks that a text leads to, in each way: titles that it names, chunks that name its title, rare names.
         per_document: most chunks of one document in an episode; null is no limit.
         base: the part of Q that nothing trains. `towers`: the towers' product. `hybrid`: the score of plain search by
-            vectors and words, so the first pick is that of plain search, and links of the taken chunks to a chunk say
-            which one completes them. Nothing is learned of how people ask, so no question of theirs is needed.
+            vectors and words. Then the first pick and every second one is that of plain search, and the picks between
+            follow links: which chunk completes the taken ones (`pool.plain_q_values`). Nothing is learned of how people
+            ask, so no question of theirs is needed.
     """
 
     nearest: int = 64

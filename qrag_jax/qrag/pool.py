@@ -280,9 +280,11 @@ def plain_q_values(
     linked: Float[Array, "batch candidates inputs"],
     step: Int[Array, ""],
 ) -> Float[Array, "batch heads candidates"]:
-    """Q with `PoolConfig.base="hybrid"`: plain search, and from the second step on links that no question decides.
+    """Q with `PoolConfig.base="hybrid"`: plain search, and at every second step links that no question decides.
 
-        Q(s, a) = plain(q, a) + [step > 0] * link_q_values(x(s, a)),   x without the links of the question alone
+        Q(s, a) = plain(q, a) + [step is odd] * link_q_values(x(s, a)),   x without the links of the question alone
+
+    So the best k of plain search are among the first 2k - 1 picks, whatever is learned.
 
     Args:
         params: of the links.
@@ -291,7 +293,7 @@ def plain_q_values(
         step: number of picks so far.
     """
     of_question = np.isin(np.arange(linked.shape[-1]), _OF_QUESTION)
-    return plain[:, None] + jnp.where(step > 0, link_q_values(params, jnp.where(of_question, 0.0, linked)), 0.0)
+    return plain[:, None] + jnp.where(step % 2 == 1, link_q_values(params, jnp.where(of_question, 0.0, linked)), 0.0)
 
 
 def _with_drawn(

@@ -210,7 +210,7 @@ HYBRID = replace(ENV, links=True, coverage=True, pool=replace(ENV.pool, base="hy
 
 
 def test_the_base_is_plain_search_and_links_of_the_question_count_nowhere():
-    """Q = plain + [step > 0] * the sum of all inputs but those of the question: 8 links, its cosine, its words."""
+    """Q = plain + [step is odd] * the sum of all inputs but those of the question: 8 links, its cosine, its words."""
     num = 2 * len(LINKS) + len(COVERAGE) + len(POOL)
     params = fresh_links(jax.random.key(0), num, 4, 1) | {"linear": jnp.ones((num, 1))}
     plain, linked = np.array([[0.5, 0.25]], np.float32), np.ones((1, 2, num), np.float32)
@@ -219,7 +219,8 @@ def test_the_base_is_plain_search_and_links_of_the_question_count_nowhere():
     assert q_of(linked, 1)[0, 0] == pytest.approx([0.5 + num - 10, 0.25 + num - 10])
     for column in (*range(8), 2 * len(LINKS) + len(COVERAGE), num - 1):
         linked[..., column] = 7.0
-    assert q_of(linked, 2)[0, 0] == pytest.approx([0.5 + num - 10, 0.25 + num - 10])
+    assert q_of(linked, 2)[0, 0].tolist() == [0.5, 0.25]
+    assert q_of(linked, 3)[0, 0] == pytest.approx([0.5 + num - 10, 0.25 + num - 10])
 
 
 def test_without_trained_links_a_run_picks_in_the_order_of_plain_search():
@@ -238,6 +239,21 @@ def test_without_trained_links_a_run_picks_in_the_order_of_plain_search():
     )()
     assert np.asarray(played.actions)[0].tolist() == np.argsort(-wanted)[:4].tolist()
     np.testing.assert_allclose(np.asarray(played.q_values)[0, :, 0], np.sort(wanted)[::-1][:4], atol=1e-6)
+
+
+def test_whatever_links_say_the_best_of_plain_search_are_among_twice_as_many_picks():
+    table, asked = random_pool()
+    network, env = linear_network(), replace(HYBRID, num_steps=6, pool=replace(HYBRID.pool, nearest=12))
+    plain = np.random.default_rng(3).normal(size=(len(asked.found), 12)).astype(np.float32)
+    batch = batch_of(table, replace(asked, plain=jnp.asarray(plain)))
+    links = fresh_links(jax.random.key(0), env.num_link_inputs, 4, 1)
+    links |= {"linear": 50.0 * jax.random.normal(jax.random.key(1), links["linear"].shape)}
+    params = random_params(network) | {"links": links}
+    played = jax.jit(lambda: pool_rollout(network, params, batch, jax.random.key(0), make_greedy(), env)[0])()
+    for picks, scores in zip(np.asarray(played.actions), plain, strict=True):
+        best = np.argsort(-scores)
+        assert all(set(best[:k]) <= set(picks[: 2 * k - 1]) for k in (1, 2, 3))
+        assert picks.tolist() != best[:6].tolist()  # links decide the picks between
 
 
 @pytest.mark.parametrize(
