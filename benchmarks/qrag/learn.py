@@ -5,8 +5,8 @@
     python -m benchmarks.qrag.learn table  # benchmarks/qrag/results/learn/README.md
 
 `folders` writes the pooled passages of the dev questions of HotpotQA, MuSiQue and 2WikiMultihopQA, a file each, which
-is one chunk; the documentation of httpx (HTTPX is a clone of github.com/encode/httpx at ae1b9f66), a novel (The Hosts of
-the Lord, of ELTeC) and 60 papers (of SciSumm). `run` is, for each folder, `qrag index build` (of passages with
+is one chunk; the documentation of httpx (HTTPX is a clone of github.com/encode/httpx at ae1b9f66), a novel (The Hosts
+of the Lord, of ELTeC) and 60 papers (of SciSumm). `run` is, for each folder, `qrag index build` (of passages with
 `--strategy document`), `qrag learn INDEX` for each seed, and `qrag eval RUN --corpus INDEX --jsonl QUESTIONS`. `learn`
 sees no question of the sets.
 
