@@ -19,15 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, grid, machine, place
+from qrag_jax.data.stories.ruler import NEEDLES
 from qrag_jax.eval.retrieval.score import Options
 from qrag_jax.eval.tables import share
 from qrag_jax.service.ruler import RulerRequest, evaluate_ruler
 
 RESULTS = Path(__file__).parent / "results" / "ruler"
-NEEDLES = (
-    "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
-    "niah_multivalue", "niah_multiquery",
-)  # fmt: skip
 LONGEST_QA = 131_072
 METHODS = ("trained", "hybrid", "single_step", "bm25")
 # Q-RAG, table 1 of the paper: by length, the tasks of `NEEDLES`, then multi-hop QA.
@@ -89,7 +86,7 @@ def _row(task: str, rows: Sequence[dict[str, Any]], paper: Sequence[float]) -> l
     first = own["trained"]
     cells = [f"{share(own[one]['all_gold'])} [{share(own[one]['low'])}, {share(own[one]['high'])}]" for one in METHODS]
     theirs = (
-        share(paper[NEEDLES.index(task)] / 100)
+        share(paper[list(NEEDLES).index(task)] / 100)
         if task in NEEDLES
         else share(paper[-1] / 100)
         if task == "qa_2"

@@ -6,11 +6,13 @@ A question that anybody answers without reading says nothing about a search, and
 is wrong.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from qrag_jax.annotate.ask_chunks import Desk, Form, FreeForm, Progressed, chunk_texts
 from qrag_jax.annotate.made_questions import Made, MadeQuestion
+from qrag_jax.chunking.text.proper_names import UNSPACED
 from qrag_jax.llm.json_answers import Record, Text
 from qrag_jax.llm.prompts import fence, load_prompt, passages_prompt
 from qrag_jax.measures.answer_scores import normalise_answer, token_f1
@@ -18,15 +20,15 @@ from qrag_jax.types import Chunk, Document, Message, Sampling, TextGenerator
 
 KIND = "llm"
 # Reasons why a question is left out.
-NO_QUESTION = "no question from the language model"
 TELLS_ANSWER = "the question contains its answer"
 NOT_ANSWERED = "not answered from its passages"
 KNOWN_ANYWAY = "answered without its passages"
 _RIGHT = 0.5  # token F1 of an answer that counts as right
-_TOKENS, _ANSWER_TOKENS = 200, 48
+_ANSWER_TOKENS = 48
 _QUESTION = Form(
     Record({"question": Text(10, 300), "answer": Text(1, 120)}), Record({"question": Text(1), "answer": Text(1)})
 )
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _NOTHING = "(no passage was found)"
 
 
@@ -37,6 +39,7 @@ def ask_questions(
     generator: TextGenerator,
     *,
     sampling: Sampling,
+    max_tokens: int = 200,
     prompts: Path | None = None,
     progress: Progressed | None = None,
 ) -> Made:
@@ -47,6 +50,7 @@ def ask_questions(
         golds: numbers of the chunks that a question is about; repeated sets are asked once.
         generator: writes and answers; with a journal, no finished call is repeated.
         sampling: of all calls, except `max_tokens`.
+        max_tokens: of a question with its answer.
         prompts: folder of the user's templates; None uses the built-in ones.
         progress: called for every answer.
 
@@ -62,12 +66,12 @@ def ask_questions(
         mark, passages = fence([texts[place] for place in gold], "question")
         return template.fill(mark=mark, passages=passages)
 
-    written = list(desk.ask("questions", map(ask, sets), len(sets), _QUESTION, _TOKENS))
+    written = list(desk.ask("questions", map(ask, sets), len(sets), _QUESTION, max_tokens))
     kept = []
     for gold, found in zip(sets, written, strict=True):
         if found is None:
-            desk.left_out[NO_QUESTION] += 1
-        elif f" {normalise_answer(found['answer'])} " in f" {normalise_answer(found['question'])} ":
+            continue  # the desk has counted why
+        if _tells(found["question"], found["answer"]):
             desk.left_out[TELLS_ANSWER] += 1
         else:
             kept.append((gold, found["question"].strip(), found["answer"]))
@@ -85,3 +89,11 @@ def ask_questions(
         desk.left_out[reason] += right.count(not wanted)
         kept = [one for one, is_right in zip(kept, right, strict=True) if is_right is wanted]
     return Made(tuple(MadeQuestion(KIND, question, gold) for gold, question, _ in kept), desk.reasons)
+
+
+def _tells(question: str, answer: str) -> bool:
+    """True if a question has its answer, word for word; yes and no are in many questions and tell nothing."""
+    said, right = normalise_answer(question), normalise_answer(answer)
+    if right in ("yes", "no"):
+        return False
+    return right in said if _UNSPACED.search(right) else f" {right} " in f" {said} "

@@ -25,7 +25,7 @@ from typing import TypeVar
 import numpy as np
 
 from qrag_jax.annotate.mentions import MentionsConfig, Named, Sentence, find_mentions
-from qrag_jax.chunking.text.proper_names import UNSPACED, Name, Word, find_words, normal_name, written_names
+from qrag_jax.chunking.text.proper_names import UNSPACED, Name, NameFinder, Word, find_words, normal_name, written_names
 from qrag_jax.types import Chunk, Document, Embed, check_fields
 from qrag_jax.unit_rows import unit_rows
 
@@ -33,6 +33,7 @@ KINDS = ("bridge", "chain", "shared", "comparison", "double", "single")
 # Reasons why a question is left out.
 REPEATED = "same words as another"
 TOO_SHORT = "too few words"
+TELLS_NAME = "a word of the hidden name is still in it"
 MANY_OF_CHUNK = "more than wanted of one chunk"
 _USUAL = 0.1  # share of the chunks: a word that more contain is left out of questions
 _LEAST_WORDS = 4
@@ -132,7 +133,7 @@ def make_questions(
             if found == most:
                 break
             key = " ".join(sorted(draft.text.casefold().split()))
-            if len(draft.text.split()) < _LEAST_WORDS:
+            if len(find_words(draft.text)) < _LEAST_WORDS:
                 maker.left_out[TOO_SHORT] += 1
             elif key in questions:
                 maker.left_out[REPEATED] += 1
@@ -156,8 +157,8 @@ class _Maker:
         known = [word for word, _ in found.most_common() if word.isalpha() and len(word) > 2 and word not in self.usual]
         self.near = {} if embed is None else near_words(known[:_MOST_WORDS_KNOWN], embed)
         self.places = list(self.sentences.values())
-        # Of the present question: its share of other words, whether usual words stay, and the words that it hides.
-        self.other, self.keeps_usual, self.hidden = 0.0, False, set[str]()
+        # Of the present question: its share of other words, whether usual words stay, and the names that it hides.
+        self.other, self.keeps_usual, self.hidden = 0.0, False, set[Name]()
         self.topics: dict[int, Name] = {}
         for name, places in named.topics.items():
             if len(places) <= _AT_MOST:
@@ -179,15 +180,16 @@ class _Maker:
             if (draft := next(drafts, None)) is None:
                 return
             parts, gold = draft
-            words = " ".join(parts).split()[:_MOST_WORDS]
-            yield MadeQuestion(kind, " ".join(self._disturbed(words)), gold)
+            text = " ".join(self._disturbed(" ".join(parts).split()[:_MOST_WORDS]))
+            said = {word.text for word in find_words(text)}
+            if any(said & (set(name) - self.usual) or said.issuperset(name) for name in self.hidden):
+                self.left_out[TELLS_NAME] += 1
+            else:
+                yield MadeQuestion(kind, text, gold)
 
     def _disturbed(self, words: list[str]) -> list[str]:
         """The words with a few of any sentence among them: real questions have words that lead nowhere."""
-        foreign = [
-            word for word in self._one(self._one(self.places)).text.split()
-            if self.hidden.isdisjoint(one.text for one in find_words(word))
-        ]  # fmt: skip
+        foreign = self._one(self._one(self.places)).text.split()
         number = min(len(foreign), round(self.rng.uniform(*_FOREIGN) * len(words)))
         first = int(self.rng.integers(len(foreign) - number + 1))
         at = int(self.rng.integers(len(words) + 1))
@@ -198,8 +200,8 @@ class _Maker:
         for a, (sentence, name, b) in self._shuffled(
             [(chunk, one) for chunk, own in self.bridges.items() for one in own]
         ):
-            asking = self._some(sentence, name, (0.2, 0.7))
-            answering = self._some_of(b, (*name, *self.topics.get(b, ())), (0.1, 0.4), 5)
+            asking = self._some(sentence, (name,), (0.2, 0.7))
+            answering = self._some_of(b, (name, self.topics.get(b, name)), (0.1, 0.4), 5)
             yield self._turned([self._topic(a, 0.8) + asking, answering]), (a, b)
 
     def _chains(self) -> Drafts:
@@ -209,7 +211,7 @@ class _Maker:
             if not further:
                 continue
             second, second_name, c = self._one(further)
-            hidden = (*name, *second_name)
+            hidden = (name, second_name)
             parts = [self._topic(a, 0.7) + self._some(sentence, hidden, (0.1, 0.4))]
             parts += [self._some(second, hidden, (0.1, 0.3)), self._some_of(c, hidden, (0.1, 0.4), 5)]
             yield self._turned(parts), (a, b, c)
@@ -220,14 +222,24 @@ class _Maker:
             for sentence in own:
                 for name in (*written_names(sentence.text, sentence.words), *_identifiers(sentence.text)):
                     at[name].setdefault(chunk, sentence)
-        rare = [
-            (name, places)
+        likely = [
+            name
             for name, places in at.items()
             if 2 <= len(places) <= _AT_MOST and sum(map(len, name)) > 5 and not self.usual.issuperset(name)
         ]
+        finder, there = NameFinder(likely, likely), defaultdict[Name, set[int]](set)  # also where it is no name
+        for chunk, own in self.sentences.items():
+            for sentence in own:
+                for name, _ in finder.find([word._replace(is_capital=True) for word in sentence.words]):
+                    there[name].add(chunk)
+        rare = [(name, at[name]) for name in likely if len(there[name] | at[name].keys()) <= _AT_MOST]
         for name, places in self._shuffled(rare):
             (a, first), (b, second) = self._shuffled(list(places.items()))[:2]
-            parts = [self._topic(a, 0.5) + self._some(first, name, (0.2, 0.6)), self._some(second, name, (0.2, 0.6))]
+            hidden = (name,)
+            parts = [
+                self._topic(a, 0.5) + self._some(first, hidden, (0.2, 0.6)),
+                self._some(second, hidden, (0.2, 0.6)),
+            ]
             yield parts, (a, b)
 
     def _comparisons(self) -> Drafts:
@@ -241,9 +253,9 @@ class _Maker:
         for a in self._shuffled(asking.tolist()):
             if (c := self._similar(a, asking)) is None:
                 continue
-            (sentence, name, b), (_, _, d) = self._one(self.bridges[a]), self._one(self.bridges[c])
+            (sentence, name, b), (_, second_name, d) = self._one(self.bridges[a]), self._one(self.bridges[c])
             if len({a, b, c, d}) == 4:
-                said = self._some(sentence, name, (0.1, 0.3), 3)
+                said = self._some(sentence, (name, second_name), (0.1, 0.3), 3)
                 yield [self._topic(a), said, self._topic(c), self._common(b, d)], (a, b, c, d)
 
     def _singles(self) -> Drafts:
@@ -265,15 +277,16 @@ class _Maker:
             return ""
         return "".join(f"{word.capitalize()} " for word in self.topics[chunk])
 
-    def _some_of(self, chunk: int, hidden: Collection[str], shares: tuple[float, float], most: int) -> str:
+    def _some_of(self, chunk: int, hidden: Collection[Name], shares: tuple[float, float], most: int) -> str:
         return self._some(self._one(self.sentences[chunk]), hidden, shares, most)
 
     def _some(
-        self, sentence: Sentence, hidden: Collection[str], shares: tuple[float, float], most: int = _MOST_WORDS
+        self, sentence: Sentence, hidden: Collection[Name], shares: tuple[float, float], most: int = _MOST_WORDS
     ) -> str:
-        """A random share of the words of a sentence, in their order, without hidden and usual ones."""
+        """A random share of the words of a sentence, in their order, without those of hidden names and usual ones."""
         self.hidden.update(hidden)
-        words = [w for w in sentence.words if w.text not in hidden and (self.keeps_usual or w.text not in self.usual)]
+        left_out = {word for name in hidden for word in name} | (set() if self.keeps_usual else self.usual)
+        words = [word for word in sentence.words if word.text not in left_out]
         block = _BLOCK if _UNSPACED.search(sentence.text) else 1
         blocks = [words[i : i + block] for i in range(0, len(words), block)]
         wanted = max(1, round(self.rng.uniform(*shares) * len(blocks)))

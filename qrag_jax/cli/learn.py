@@ -1,6 +1,9 @@
 """`qrag learn`: trains a retriever on your own documents, without labels."""
 
 import argparse
+import os
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qrag_jax.cli import llm_flags
@@ -8,6 +11,7 @@ from qrag_jax.cli.flags import made
 from qrag_jax.cli.output_paths import STDOUT, check_output
 from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.terminal import say, shown, shown_lines, write_json
+from qrag_jax.types import UsageError
 
 if TYPE_CHECKING:
     from qrag_jax.service.learning import Learned
@@ -18,8 +22,8 @@ Train a retriever on your own documents, without a single label.
 The questions are made of the documents: a name that two passages share is hidden, and words of both ask for it. So a
 question needs both passages, and the retriever learns to follow names, titles and headings from one to the next.
 
-Questions of a seventh of the documents are held out. They choose the best update, which may be 0, the untrained search;
-and a table shows how often the search finds all passages of a held-out question among four, beside plain search.
+Questions that begin in a fifth of the documents are held out. Half of them choose the update, which may be 0, plain
+search; for the other half a table shows how often all passages are found among four, beside plain search.
 
 RUN is a run folder: qrag find RUN INDEX "question". It also has questions.jsonl (for `qrag train`) and pairs.jsonl (for
 `qrag train reranker`).
@@ -59,8 +63,7 @@ def _run(args: argparse.Namespace) -> int:
     from qrag_jax.cli.progress import Progress, WithBar
     from qrag_jax.service.learning import LearnRequest, learn
 
-    if args.json not in (None, STDOUT):
-        check_output(vars(args), "json")
+    _check_places(args)
     llm = llm_flags.llm_config(vars(args)) if llm_flags.given_flags(vars(args), ()) else None
     request = made(LearnRequest, vars(args), paths=tuple(args.paths), llm=llm)
     with Progress() as progress:
@@ -69,9 +72,23 @@ def _run(args: argparse.Namespace) -> int:
         write_json(to_json(learned), args.json)
     for line in _told(learned):
         say(line)
+    say(f'next: qrag find {" ".join(map(shlex.quote, [args.out, *args.paths]))} "question"')
     if args.json != STDOUT:
         print(shown_lines(format_learned(learned, args.show)))
     return 0
+
+
+def _check_places(args: argparse.Namespace) -> None:
+    """Refuses places for the results that are in the documents, before anything is read."""
+    if args.json not in (None, STDOUT):
+        check_output(vars(args), "json")
+    sources = [Path(os.path.realpath(path)) for path in args.paths]
+    for flag in ("out", "json"):
+        given = getattr(args, flag)
+        place = None if given in (None, STDOUT) else Path(os.path.realpath(given))
+        above = next((one for one in sources if place is not None and place.is_relative_to(one)), None)
+        if above is not None:
+            raise UsageError(f"--{flag} {given}: is in {above}, which is read; name a place elsewhere")
 
 
 def to_json(learned: "Learned") -> dict[str, object]:
@@ -115,14 +132,14 @@ def _told(learned: "Learned") -> list[str]:
     )
     lines = [f"drafts left out: {left_out}"] if left_out else []
     if learned.update == 0:
-        lines.append("training did not help here: the run is the untrained search (update 0)")
+        lines.append("training did not help here: the run is plain search (update 0)")
     else:
-        lines.append(f"update {learned.update:,} was best on the held-out questions")
+        lines.append(f"update {learned.update:,} is kept, whose mean return was best or equal to the best")
     if gain.is_significant and gain.mean > 0:
         lines.append(f"the run finds all passages more often than plain search: {numbers}")
     else:
         lines.append(f"the run is not shown to be better than plain search; use plain search: {numbers}")
-    return [*lines, f'next: qrag find {learned.out} PATHS "question"']
+    return lines
 
 
 VERB = Verb(_DESCRIPTION, _EXAMPLES, _FLAGS, _run, details=_DETAILS)

@@ -56,12 +56,15 @@ class PoolBank:
         """Greedy episodes of the questions, as NumPy arrays; actions are chunk numbers."""
         if num_steps > len(self.texts):
             raise InputError(f"{len(self.texts)} chunks in the pool cannot give {num_steps} picks: lower num_steps")
-        asked = self.reader.questions(questions, self.question_vectors(questions), self.scored)
+        vectors, scored = self.question_vectors(questions), self.scored
+        asked = self.reader.questions(questions, vectors)
         env = replace(self.retriever.env, num_steps=num_steps)
         size, parts = min(len(questions), _PER_CALL), []
         for first in range(0, len(questions), size):
             rows = np.minimum(np.arange(first, first + size), len(questions) - 1)
             some = jax.tree.map(lambda x, rows=rows: x[rows], asked)
+            if scored is not None:  # a few at a time, since each scores all chunks
+                some = replace(some, plain=self.reader.plain([str(questions[i]) for i in rows], vectors[rows], scored))
             parts.append(_search(self.retriever.network, env, num_best, self.retriever.params, self.table, some))
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(one) for one in x])[: len(questions)], *parts)
 

@@ -89,7 +89,7 @@ class AskedRows:
         texts: words of the questions, flagged where in a name.
         found: int32 [n, words], the best chunks by BM25; -1 at padding.
         scores: float32 [n, words], their scores as shares of the best one.
-        plain: float32 [n, chunks], scores of plain search (`hybrid.rank_hybrid`); None where Q does not read them.
+        plain: float32 [n, chunks], scores of plain search (`PoolReader.plain`); None where Q does not read them.
     """
 
     rows: VectorRows
@@ -122,7 +122,7 @@ class PoolReader:
         self._numbers = {word: number for number, word in enumerate(self._found)}
         self._idf = {word: idf_of(found, len(pool.texts)) for word, found in self._found.items()}
         self._idf_of_none = idf_of(0, len(pool.texts))
-        self._bm25 = Bm25Index(pool.texts)
+        self.words = Bm25Index(pool.texts)
         owners: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
         terms = set()
         for chunk, title in enumerate(pool.titles):
@@ -166,7 +166,7 @@ class PoolReader:
             of_chunks: float32 [chunks, dim], to score all chunks by plain search; rows beyond the pool score 0.
         """
         most = min(self._num_words, len(self.pool.texts))
-        best = [self._bm25.top_k(question, most) for question in questions]
+        best = [self.words.top_k(question, most) for question in questions]
         scores = np.array([found for _, found in best], np.float32).reshape(len(questions), -1)
         top = np.maximum(scores.max(axis=1, initial=0.0, keepdims=True), 1e-9)
         found = np.array([ids for ids, _ in best], np.int32).reshape(len(questions), -1)
@@ -176,15 +176,15 @@ class PoolReader:
             self._texts(questions, [""] * len(questions)),
             np.pad(np.where(scores > 0, found, -1), more, constant_values=-1),
             np.pad(scores / top, more),
-            None if of_chunks is None else self._plain(questions, vectors, of_chunks),
+            None if of_chunks is None else self.plain(questions, vectors, of_chunks),
         )
 
-    def _plain(self, questions: Sequence[str], vectors: np.ndarray, of_chunks: np.ndarray) -> np.ndarray:
-        """Scores of plain search, float32 [n, chunks]."""
+    def plain(self, questions: Sequence[str], vectors: np.ndarray, of_chunks: np.ndarray) -> np.ndarray:
+        """Scores of plain search by vectors and words of the pool, float32 [n, chunks]; arguments as of `questions`."""
         found, number = np.zeros((len(questions), len(of_chunks)), np.float32), len(self.pool.texts)
         cosines = unit_rows(vectors) @ unit_rows(of_chunks[:number]).T
         for row, question, own in zip(found, questions, cosines, strict=True):
-            row[:number] = fused_with_words(own, self._bm25, question, WORDS_WEIGHT)
+            row[:number] = fused_with_words(own, self.words, question, WORDS_WEIGHT)
         return found
 
     def _texts(self, texts: Sequence[str], titles: Sequence[str]) -> Texts:

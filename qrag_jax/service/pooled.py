@@ -18,9 +18,7 @@ from qrag_jax.qrag.pool_search import PoolBank, check_pools, make_pool_bank
 from qrag_jax.qrag.pool_sets import corpus_pool, multihop_pool
 from qrag_jax.qrag.retriever import with_fresh_params
 from qrag_jax.qrag.tasks import Task, subset
-from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.dense import search_vectors, top_in_order
-from qrag_jax.search.hybrid import WORDS_WEIGHT, fused_with_words
 from qrag_jax.types import NOBODY, InputError, UsageError, Watch
 from qrag_jax.unit_rows import unit_rows
 
@@ -165,17 +163,13 @@ def pick_from_pool(
             kept = np.where(stop.any(1), stop.argmax(1), most)
         return np.asarray(played.actions), q, kept
     if method == "bm25":
-        index = Bm25Index(bank.texts)
-        best = [index.top_k(question, most) for question in asked]
+        best = [bank.reader.words.top_k(question, most) for question in asked]
     else:
-        of_questions = unit_rows(bank.question_vectors(asked))
-        of_chunks = unit_rows(np.asarray(bank.table.rows.vectors)[: len(bank.texts)])
-        best = search_vectors(of_questions, of_chunks, most)
-        if method == "hybrid":
-            words = Bm25Index(bank.texts)
-            fused = [
-                fused_with_words(of_chunks @ own, words, question, WORDS_WEIGHT)
-                for own, question in zip(of_questions, asked, strict=True)
-            ]
-            best = [(places := top_in_order(scores, most), scores[places]) for scores in fused]
+        of_questions, of_chunks = bank.question_vectors(asked), np.asarray(bank.table.rows.vectors)[: len(bank.texts)]
+        if method == "single_step":
+            best = search_vectors(unit_rows(of_questions), unit_rows(of_chunks), most)
+        else:
+            each = zip(asked, of_questions, strict=True)
+            plain = (bank.reader.plain([question], own[None], of_chunks)[0] for question, own in each)
+            best = [(places := top_in_order(scores, most), scores[places]) for scores in plain]
     return np.stack([ids for ids, _ in best]), np.stack([scores for _, scores in best]), None

@@ -4,10 +4,9 @@ import pytest
 from support.passages import count as words
 from support.scripted_models import blocks_of
 
-from qrag_jax.annotate.ask_chunks import CALL_FAILED
+from qrag_jax.annotate.ask_chunks import CALL_FAILED, UNREADABLE
 from qrag_jax.annotate.asked_questions import (
     KNOWN_ANYWAY,
-    NO_QUESTION,
     NOT_ANSWERED,
     TELLS_ANSWER,
     ask_questions,
@@ -55,7 +54,7 @@ def test_a_question_is_kept_if_its_passages_are_needed_and_enough():
 
 def test_a_set_of_passages_is_asked_once_and_an_unreadable_question_is_counted():
     made = asked([(0, 1)], lambda prompt: "no json" if '{"question"' in prompt[0].content else script(prompt))
-    assert made.questions == () and made.left_out[NO_QUESTION] == 1
+    assert made.questions == () and made.left_out == {UNREADABLE: 1}
 
 
 def test_a_failed_check_drops_its_question():
