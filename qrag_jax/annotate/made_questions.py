@@ -154,7 +154,8 @@ class _Maker:
         self.left_out: Counter[str] = Counter()
         found = Counter(w for own in self.sentences.values() for w in {w.text for s in own for w in s.words})
         self.usual = {word for word, number in found.items() if number > max(2, _USUAL * len(self.sentences))}
-        known = [word for word, _ in found.most_common() if word.isalpha() and len(word) > 2 and word not in self.usual]
+        by_number = sorted(found, key=lambda word: (-found[word], word))  # the same in every process
+        known = [word for word in by_number if word.isalpha() and len(word) > 2 and word not in self.usual]
         self.near = {} if embed is None else near_words(known[:_MOST_WORDS_KNOWN], embed)
         self.places = list(self.sentences.values())
         # Of the present question: its share of other words, whether usual words stay, and the names that it hides.

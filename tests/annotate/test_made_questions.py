@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from support.passages import count as words
@@ -6,6 +11,8 @@ from qrag_jax.annotate.made_questions import KINDS, MakingConfig, make_questions
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.proper_names import find_words
 from qrag_jax.types import Document, UsageError
+
+ROOT = Path(__file__).parents[2]
 
 
 def pages(*texts):
@@ -36,6 +43,17 @@ def of_kind(made, kind):
     return [one for one in made.questions if one.kind == kind]
 
 
+def test_a_title_that_tells_the_hidden_name_is_left_out():
+    told = (
+        ("Ann Lee Street", "Ann Lee Street honours the painter Ann Lee of Rome with a long row of limes."),
+        ("Ann Lee", "Lee painted harbours in winter light. Critics praised her quiet colours everywhere."),
+    )
+    for seed in range(10):
+        made = made_of(*told, *PEOPLE, seed=seed, of_chunk=9)
+        asked = [one for one in made.questions if one.kind in ("bridge", "chain", "double") and set(one.gold) >= {0, 1}]
+        assert all({"ann", "lee"}.isdisjoint(one.text.lower().split()) for one in asked)
+
+
 def test_a_bridge_hides_the_shared_name_and_needs_both_passages():
     made = made_of(*PEOPLE, of_chunk=9)
     gold = {one.gold for one in of_kind(made, "bridge")}
@@ -64,6 +82,21 @@ def test_equal_arguments_give_equal_questions_and_no_words_twice():
     keys = [tuple(sorted(one.text.casefold().split())) for one in first.questions]
     assert len(set(keys)) == len(keys)
     assert all(len(one.text.split()) >= 4 for one in first.questions)
+
+
+def test_questions_do_not_depend_on_the_process():
+    """Sets of words have another order in each process."""
+    script = (
+        "import sys; sys.path[:0] = ['tests/annotate', 'tests']; from test_made_questions import *\n"
+        "embed = lambda texts: np.array([[len(t), ord(t[0]), ord(t[-1])] for t in texts], np.float32)\n"
+        "print(made_of(*PEOPLE, embed=embed))"
+    )
+    call = [sys.executable, "-c", script]
+    runs = [
+        subprocess.run(call, env=os.environ | {"PYTHONHASHSEED": seed}, cwd=ROOT, capture_output=True, text=True)
+        for seed in "12"
+    ]
+    assert runs[0].stdout == runs[1].stdout != "", runs[0].stderr
 
 
 def test_numbers_are_limited_and_the_rest_is_counted():
