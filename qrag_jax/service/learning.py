@@ -46,6 +46,7 @@ _PARTS = 20  # parts that are drawn for training or held out; documents, or piec
 _HELD_OUT = 0.1  # share of the chunks, twice
 _LEAST, _LEAST_HELD_OUT = 40, 10  # questions to train on (and of several passages among them), in each held-out part
 _NEGATIVES = 4
+_MARGIN = 0.05  # of mean return: a smaller gain on made questions does not carry over to real ones
 _ENCODER = "minilm"
 
 
@@ -154,7 +155,7 @@ def learn_config(request: LearnRequest, encoder: str = _ENCODER) -> RunConfig:
         data=DataConfig(
             task="corpus", corpus=index, paths=(str(Path(request.out) / QUESTIONS),), batch_size=16, stretch=1.0
         ),
-        dev=DevConfig(share=0.1, every=max(1, request.num_updates // 5), untrained=True),
+        dev=DevConfig(share=0.1, every=max(1, request.num_updates // 5), untrained=True, margin=_MARGIN),
         env=EnvConfig(
             num_steps=_PLACES,
             positions="none",

@@ -58,16 +58,16 @@ def add_losses(terms: Mapping[str, tuple[jax.Array, float]]) -> tuple[jax.Array,
 class KeepBest:
     """The parameters with the best score so far, the later ones among equals; for `trainer.Hooks.score`."""
 
-    def __init__(self, score: Callable[[PyTree], float]):
-        """Args: score, of parameters; the higher the better."""
+    def __init__(self, score: Callable[[PyTree], float], margin: float = 0.0):
+        """Args: score, of parameters, the higher the better; margin, that must be gained over those of update 0."""
         self.params: PyTree = None
         self.update, self.value = 0, -np.inf
-        self._score = score
+        self._score, self._margin = score, margin
 
     def offer(self, params: PyTree, update: int) -> float:
         """Scores parameters and keeps a copy of them (the update reuses their buffers) if none were better."""
         value = self._score(params)
-        if value >= self.value:
+        if value >= self.value + (self._margin if update and not self.update else 0.0):
             self.params, self.update, self.value = jax.tree.map(jnp.copy, params), update, value
         return value
 

@@ -122,6 +122,7 @@ class DevConfig:
         beam_widths: at the end, compare beams of these widths under the threshold, and say which is best.
         untrained: the parameters before the first update are a candidate too; of a prior or a warm start they are a
             retriever, which training may make worse.
+        margin: mean return that an update must gain over the untrained parameters, with `untrained`.
     """
 
     share: float = 0.0
@@ -130,10 +131,13 @@ class DevConfig:
     every: int | None = None
     beam_widths: tuple[int, ...] = ()
     untrained: bool = False
+    margin: float = 0.0
 
     def __post_init__(self) -> None:
         counts = ("beam_widths", "num_questions", "num_chunks", "every")
-        check_fields(self, positive=counts, within={"share": "[0, 1)"})
+        check_fields(self, positive=counts, at_least={"margin": 0}, within={"share": "[0, 1)"})
+        if self.margin and not self.untrained:
+            raise UsageError(f"dev.margin={self.margin} works only with dev.untrained=true")
 
 
 def fitting_updates(num_questions: int, batch_size: int) -> int:

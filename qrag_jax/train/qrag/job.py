@@ -200,7 +200,7 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
         part_size = config.data.batch_size // config.learner.accumulate  # environments that are played at a time
         pools = None if dev.pool is None else (towers.chunks, towers.questions)
         score = make_dev_score(towers.retriever, dev, part_size, config.data_seed, mesh, pools)
-        bests = [KeepBest(score) for _ in members]
+        bests = [KeepBest(score, config.dev.margin) for _ in members]
     learner = make_learner(towers.retriever.network, config.env, config.learner, config.num_updates)
     layout = Layout(mesh, len(members), config.learner.accumulate)
     about |= {"init": dict(towers.init)} if towers.init else {}

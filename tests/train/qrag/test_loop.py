@@ -30,6 +30,7 @@ from qrag_jax.train.qrag.job import make_dev_score
 from qrag_jax.train.qrag.learner import Learner, LearnerConfig, LearnerState
 from qrag_jax.train.qrag.loop import jitted_update, train
 from qrag_jax.train.run_folder import check_out
+from qrag_jax.train.trainer import KeepBest
 from qrag_jax.types import Arg, Example, InputError, Stopped, UsageError
 
 NAMES = [f"{a} {b}" for a in ("old", "new", "red", "tall") for b in ("cat", "dog", "hat", "key", "box")]
@@ -274,6 +275,18 @@ def test_what_a_run_starts_with_is_a_candidate(tmp_path, monkeypatch):
     assert_equal(result.params, start["params"])
     assert load_checkpoint(tmp_path).metadata["dev"] == {"update": 0, "return": 0.9}
     assert [line.get("dev_return") for line in read_metrics(tmp_path)[1:]] == [0.5, 0.7]
+
+
+def test_an_update_must_gain_the_margin_over_the_untrained_parameters_only():
+    scores = iter([0.5, 0.5625, 0.625, 0.625, 0.6])
+    best = KeepBest(lambda params: next(scores), margin=0.125)
+    kept = []
+    for update in range(5):
+        best.offer({"w": jnp.float32(update)}, update)
+        kept.append((best.update, best.value, float(best.params["w"])))
+    assert kept == [(0, 0.5, 0), (0, 0.5, 0), (2, 0.625, 2), (3, 0.625, 3), (3, 0.625, 3)]
+    with pytest.raises(UsageError, match="dev.margin=0.1 works only with dev.untrained=true"):
+        DevConfig(margin=0.1)
 
 
 def test_a_run_without_held_out_questions_fits_nothing(run):
