@@ -81,7 +81,7 @@ run
 --num_questions N          questions for each length (default: all; RULER: 100)
 --seed
 . --num_steps
---methods M,...            methods to score, from {", ".join(METHODS)}; of a pool hybrid too (default: all)
+--methods M,...            methods to score, from {", ".join((*METHODS, _HYBRID))} (default: all)
 --protocol M,M,...         which picks count, from {", ".join(PROTOCOLS)} (default: fixed, and threshold and stop if the
                            run has them)
 . --rerank MODEL           add a row: the best 10 chunks of single_step in the order of a reranker, as in `qrag find`

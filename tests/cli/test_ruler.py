@@ -120,7 +120,7 @@ def test_refusals(command, run, pool_run):
         (["--answers"], "--answers: this run searches many documents"),
         (["--protocol", "fixed"], "--protocol: this run searches many documents"),
         (["--beam_width", "2"], "--beam_width: this run searches many documents"),
-        (["--methods", "reranked"], "--methods 'reranked': this run searches many documents"),
+        (["--rerank", "x"], "--rerank: this run searches many documents"),
         (["--tests", "t.json"], "--tests: works only with a run that picks from one context"),
         (["--num_tokens", "700", "--num_steps", "90"], "chunks, which cannot give 90 picks"),
     ):
