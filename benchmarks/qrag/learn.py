@@ -156,10 +156,8 @@ def write_table() -> None:
             labelled = [json.loads((LABELLED / f"pool_{seed}_{name}.json").read_text()) for seed in range(3)]
             columns["trained with labels"] = [_found(one, "trained") for one in labelled]
         for method, scores in columns.items():
-            cells = [
-                "" if np.isnan(scores[0][:, i]).any() else
-                interval(over_seeds([mean_interval(one[:, i]) for one in scores])) for i in range(len(KS))
-            ]  # fmt: skip
+            each = [[one[:, i] for one in scores if not np.isnan(one[:, i]).any()] for i in range(len(KS))]
+            cells = [interval(over_seeds([mean_interval(one) for one in own])) if own else "" for own in each]
             table.append([name, method, *cells, str(len(scores[0])), str(len(scores))])
             if method != "**learned**":
                 mine = np.mean([one[:, KS.index(4)] for one in columns["**learned**"]], axis=0)
@@ -200,9 +198,11 @@ An update of 0 is plain search itself: `qrag learn` found nothing better on the 
 
 
 def _found(one: dict[str, Any], method: str) -> np.ndarray:
-    """float [questions, ks]: 1 where all gold is among the first k."""
+    """float [questions, ks]: 1 where all gold is among the first k; NaN where fewer picks were kept."""
     rows = [row for row in one["questions"] if row["method"] == method]
-    return np.array([[set(row["gold"]) <= set(row["picks"][:k]) for k in KS] for row in rows], float)
+    most = min(len(row["picks"]) for row in rows)
+    found = [[set(row["gold"]) <= set(row["picks"][:k]) if k <= most else np.nan for k in KS] for row in rows]
+    return np.array(found, float)
 
 
 def _by_places(name: str, files: Sequence[dict[str, Any]]) -> list[list[str]]:
