@@ -317,6 +317,7 @@ FEATURES: tuple[FeaturesName, ...] = get_args(FeaturesName)
 
 # Measuring.
 METHODS = ("trained", "untrained", "single_step", "bm25", "reranked")
+POOL_METHODS = ("trained", "untrained", "hybrid", "single_step", "bm25")  # over many documents
 PROTOCOLS = ("fixed", "threshold", "stop", "oracle")
 ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "judge")
 MULTIHOP_SETS = ("hotpot", "2wiki", "musique")

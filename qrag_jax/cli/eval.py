@@ -13,14 +13,14 @@ from qrag_jax.cli.parser import Verb
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown_lines, write_json
 from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS
-from qrag_jax.names import ANSWER_MEASURES, METHODS, MULTIHOP_SETS, PROTOCOLS
+from qrag_jax.names import ANSWER_MEASURES, METHODS, MULTIHOP_SETS, POOL_METHODS, PROTOCOLS
 from qrag_jax.types import UsageError
 
 if TYPE_CHECKING:  # they import JAX
     from qrag_jax.eval.answers.answering import Answered
     from qrag_jax.service.evaluating import AnswersRequest, EvalRequest, Evaluated
 
-_HYBRID = "hybrid"  # of a pool: plain search by vectors and words
+_ALL_METHODS = tuple(dict.fromkeys((*METHODS, *POOL_METHODS)))
 _DESCRIPTION = """\
 Score a trained retriever against baselines, on questions with known gold chunks.
 
@@ -81,7 +81,7 @@ run
 --num_questions N          questions for each length (default: all; RULER: 100)
 --seed
 . --num_steps
---methods M,...            methods to score, from {", ".join((*METHODS, _HYBRID))} (default: all)
+--methods M,...            methods to score, from {", ".join(_ALL_METHODS)} (default: all)
 --protocol M,M,...         which picks count, from {", ".join(PROTOCOLS)} (default: fixed, and threshold and stop if the
                            run has them)
 . --rerank MODEL           add a row: the best 10 chunks of single_step in the order of a reranker, as in `qrag find`
@@ -103,7 +103,7 @@ answers:
 . --answer_bounds          also answer from the gold chunks only, and from no chunks
 . --answer_rows OUT        write the answer rows as JSON
 {llm_table(SHORT_ANSWER_TOKENS)}"""
-_CHOICES = {"methods": (*METHODS, _HYBRID), "protocol": PROTOCOLS, "answer_measures": ANSWER_MEASURES}
+_CHOICES = {"methods": _ALL_METHODS, "protocol": PROTOCOLS, "answer_measures": ANSWER_MEASURES}
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from qrag_jax.eval.retrieval.protocols import kept_by_threshold
 from qrag_jax.eval.retrieval.score import Run, open_run
 from qrag_jax.index.load import load_index
 from qrag_jax.measures.aggregate import mean_interval
+from qrag_jax.names import POOL_METHODS
 from qrag_jax.qrag.multi_step_search import check_questions
 from qrag_jax.qrag.pool_search import PoolBank, check_pools, make_pool_bank
 from qrag_jax.qrag.pool_sets import corpus_pool, multihop_pool
@@ -21,8 +22,6 @@ from qrag_jax.qrag.tasks import Task, subset
 from qrag_jax.search.dense import search_vectors, top_in_order
 from qrag_jax.types import NOBODY, InputError, UsageError, Watch
 from qrag_jax.unit_rows import unit_rows
-
-POOL_METHODS = ("trained", "untrained", "hybrid", "single_step", "bm25")
 
 
 @dataclass(frozen=True)

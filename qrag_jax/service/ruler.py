@@ -18,13 +18,14 @@ from qrag_jax.eval.retrieval.records import QueryRecord, Row
 from qrag_jax.eval.retrieval.ruler_sets import RulerSet, check_tasks, default_steps, make_sets
 from qrag_jax.eval.retrieval.score import Options, Run, Scored, check_protocols, open_run, score
 from qrag_jax.measures.aggregate import mean_interval
+from qrag_jax.names import POOL_METHODS
 from qrag_jax.qrag.multi_step_search import check_questions
 from qrag_jax.qrag.pool_search import PoolBank, make_pool_bank
 from qrag_jax.qrag.retriever import QRagRetriever
 from qrag_jax.qrag.tasks import Task, examples_task
 from qrag_jax.search.pool_texts import PoolTexts
 from qrag_jax.service.evaluating import AnswersRequest, EvalRequest, Evaluated, QuestionSource, make_reader
-from qrag_jax.service.pooled import POOL_METHODS, pick_from_pool
+from qrag_jax.service.pooled import pick_from_pool
 from qrag_jax.types import NOBODY, Arg, Example, UsageError, Watch
 
 _CHUNK_TOKENS = 64  # of the paper, special tokens counted

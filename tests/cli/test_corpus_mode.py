@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.encoders import small_minilm
 
-from qrag_jax.service.pooled import POOL_METHODS
+from qrag_jax.names import POOL_METHODS
 
 CONFIG = Path(__file__).parents[2] / "configs" / "qrag" / "corpus_latent.yaml"
 PAGES = {

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from qrag_jax.eval.retrieval.ruler_sets import default_steps
+from qrag_jax.names import POOL_METHODS
 from qrag_jax.qrag.env import EnvConfig, PoolConfig
-from qrag_jax.service.pooled import POOL_METHODS
 
 HOTPOT = [
     {"_id": f"q{i}", "question": f"Who wrote book {i}?", "answer": f"Ann {i}",
@@ -52,7 +52,7 @@ def test_a_run_over_many_documents(tmp_path, command, pool_run, haystack):
     assert by_words["all_gold"] == sum(set(r["gold"]) <= set(r["picks"]) for r in own) / 3 == 1
 
     code, printed, told = command(
-        "eval", pool_run, "--ruler", f"qa_2:{hotpot}", "--num_tokens", "140", "--num_steps", "1", "--methods", "bm25",
+        "eval", pool_run, "--ruler", f"qa_2:{hotpot}", "--num_tokens", "140", "--num_steps", "1", "--methods", "hybrid",
         "--num_questions", "9", "--json", "-",
     )  # fmt: skip
     (row,) = json.loads(printed)

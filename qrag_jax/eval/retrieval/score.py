@@ -24,7 +24,7 @@ from qrag_jax.eval.retrieval.stopping import analyse
 from qrag_jax.eval.retrieval.stopping_report import write_stopping
 from qrag_jax.index.rerankers import load_reranker
 from qrag_jax.models.encoder.sources import is_installed
-from qrag_jax.names import METHODS, PROTOCOLS
+from qrag_jax.names import METHODS, POOL_METHODS, PROTOCOLS
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.multi_step_search import make_action_bank, num_questions_cut
 from qrag_jax.qrag.retriever import QRagRetriever, load_retriever
@@ -82,7 +82,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.methods is not None:
-            _check_names("methods", self.methods, METHODS)
+            _check_names("methods", self.methods, tuple(dict.fromkeys((*METHODS, *POOL_METHODS))))
             if "reranked" in self.methods and self.rerank is None:
                 raise UsageError(("needs a reranker; name one with ", Arg("rerank")), field="methods", value="reranked")
         _check_names("protocols", self.protocols, PROTOCOLS)
