@@ -158,7 +158,7 @@ class _Maker:
         known = [word for word in by_number if word.isalpha() and len(word) > 2 and word not in self.usual]
         self.near = {} if embed is None else near_words(known[:_MOST_WORDS_KNOWN], embed)
         self.places = list(self.sentences.values())
-        # Of the present question: its share of other words, whether usual words stay, and the names that it hides.
+        # They belong to the present question: how many words are replaced, whether usual words stay, hidden names.
         self.other, self.keeps_usual, self.hidden = 0.0, False, set[Name]()
         self.topics: dict[int, Name] = {}
         for name, places in named.topics.items():

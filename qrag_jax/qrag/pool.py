@@ -246,8 +246,9 @@ def look(
     states = jax.lax.switch(step, [partial(states_of, t) for t in range(config.num_steps)], taken)
     if at is None:
         free = free_chunks(pool, taken, pools.per_document)
-        products = jax.lax.stop_gradient(states) @ jax.lax.stop_gradient(actions).T
-        products = products if batch.questions.plain is None else batch.questions.plain
+        products = batch.questions.plain
+        if products is None:
+            products = jax.lax.stop_gradient(states) @ jax.lax.stop_gradient(actions).T
         ids, allowed = candidates(batch, products, taken, free, pools.nearest, extra)
         log_weights = jnp.zeros(ids.shape)
         if batch.drawn is not None:

@@ -148,3 +148,24 @@ def test_other_words_stand_in_questions_but_never_in_the_place_of_names():
     titles = {word for title, _ in PEOPLE for word in title.lower().split()}
     bridges = [one for one in of_kind(made, "bridge") if one.gold == (0, 1)]
     assert all(titles & set(one.text.lower().split()) for one in bridges)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_question_is_made_of_its_passages_and_their_titles(monkeypatch, replaced):
+    """Without words of other sentences; near words take the place of lower-case words only."""
+    module = "qrag_jax.annotate.made_questions"
+    monkeypatch.setattr(f"{module}._FOREIGN", (0.0, 0.0))
+    for name in ("_OTHER", "_OTHER_OF_SINGLE"):
+        monkeypatch.setattr(f"{module}.{name}", (1.0, 1.0))
+
+    def embed(texts):
+        return np.random.default_rng(1).normal(size=(len(texts), 16)).astype(np.float32)
+
+    own = [{word.text for word in find_words(f"{title} {text}")} for title, text in PEOPLE]
+    strange = 0
+    for one in made_of(*PEOPLE, embed=embed if replaced else None).questions:
+        known = set().union(*(own[place] for place in one.gold))
+        words = [word for word in find_words(one.text)][1:]  # the first one has a capital in any case
+        assert all(word.text in known for word in words if word.is_capital or not replaced)
+        strange += sum(word.text not in known for word in words)
+    assert (strange > 5) == replaced
