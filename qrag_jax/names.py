@@ -200,6 +200,8 @@ DECODER_REWARDS: Registry[Callable[[Any], Any]] = Registry(
         Entry("evidence_recall", f"{_DECODER_REWARDS}:evidence_recall", "of the context of the planned levels"),
         Entry("answer_em", f"{_DECODER_REWARDS}:answer_em", "exact match of an answer from that context", LLM),
         Entry("answer_f1", f"{_DECODER_REWARDS}:answer_f1", "token F1 of an answer from that context", LLM),
+        Entry("answer_judge", f"{_DECODER_REWARDS}:answer_judge", "1 if a judge calls that answer correct", LLM),
+        Entry("answer_gain", f"{_DECODER_REWARDS}:answer_gain", "surprise at the answer that it takes away", LLM),
         Entry("cost", f"{_DECODER_REWARDS}:cost", "minus the cost of the plan"),
         Entry("length", f"{_DECODER_REWARDS}:length", "minus the tokens of a trace beyond its limit"),
         Entry("format", f"{_DECODER_REWARDS}:format_", "1 if the plan parses and its trace is within its limit"),

@@ -110,7 +110,27 @@ def make_generator(config: LlmConfig) -> ReadyGenerator:
         UsageError: fields that do not go together.
     """
     _check(config)
-    ready = LLMS.load(config.llm)(config)
+    return _kept(LLMS.load(config.llm)(config), config)
+
+
+def make_likelihood(config: LlmConfig) -> ReadyGenerator:
+    """Loads a decoder that tells how likely answers are (`local.LocalLikelihood`), with the journal and the budget.
+
+    Raises:
+        UsageError: the model is not in this process, or fields do not go together.
+    """
+    from qrag_jax.llm.local import LocalLikelihood  # imports JAX and loads weights
+
+    if config.llm != "local":
+        reason = "log-probabilities of a given answer come from a model in this process; set it to local"
+        raise UsageError(reason, field="llm", value=config.llm)
+    _check(config)
+    model = LocalLikelihood(config.llm_model or "smollm2")
+    return _kept(ReadyGenerator(model, model.window), config)
+
+
+def _kept(ready: ReadyGenerator, config: LlmConfig) -> ReadyGenerator:
+    """The model with the budget and the journal of its config."""
     generator = ready.generator
     if config.max_llm_tokens is not None or config.max_dollars is not None:
         generator = _budgeted(generator, config)

@@ -1,4 +1,4 @@
-"""A language model in this process, with its chat template. Only this module of `llm/` imports JAX."""
+"""Language models in this process, with their chat templates. Only this module of `llm/` imports JAX."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,12 +10,14 @@ import jax
 from jax.sharding import Mesh
 
 from qrag_jax.llm.calls import writing_of
-from qrag_jax.llm.llamacpp import INSTALL, NO_TEMPLATE, LlamaCpp, Said, is_installed
+from qrag_jax.llm.llamacpp import INSTALL, NO_TEMPLATE, LlamaCpp, LlamaTokenizer, Said, is_installed
 from qrag_jax.llm.thinking import answer_of, is_mark, opened_by, separate
 from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.generation import Decoded, make_decoder
+from qrag_jax.models.decoder.likelihood import AnswerLikelihood, fast_dtype
 from qrag_jax.models.decoder.network import ComputeDtype
 from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decoder, names_gguf
+from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
 from qrag_jax.names import Engine
 from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, UsageError
@@ -70,9 +72,8 @@ class LocalGenerator:
             loaded = source if isinstance(source, LoadedDecoder) else _loaded(source, revision, kept)
             self._tokenizer, fingerprint = loaded.tokenizer, loaded.fingerprint
             self.decoding = make_decoder(loaded, compute_dtype=kept, mesh=mesh, **sizes)
-        if self._tokenizer.chat_template is None:
-            raise InputError(NO_TEMPLATE)
-        self._template, self.window = self._tokenizer.chat_template, self.decoding.window
+        self.window = self.decoding.window
+        self._chat = Conversations(self._tokenizer, self.window)
         self.model = f"local:{fingerprint}:{kept}:{self.window}"
 
     def takes_grammar(self, grammar: Grammar) -> bool:
@@ -107,7 +108,7 @@ class LocalGenerator:
 
         for place, messages in enumerate(prompts):
             try:
-                readable[place], text = self._prompt(messages)
+                readable[place], text = self._chat.read(messages)
                 opened[place] = opened_by(text)
             except InputError as error:
                 note(place, Generation("", "error", error=str(error)))
@@ -147,23 +148,33 @@ class LocalGenerator:
         return len(self._tokenizer.encode(text, special=False))
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of a conversation as the model reads it.
+        """Token ids of a conversation as the model reads it; errors as of `Conversations.read`."""
+        return self._chat.read(messages)[0]
+
+
+class Conversations:
+    """Turns conversations into token ids by the chat template of a model."""
+
+    def __init__(self, tokenizer: DecoderTokenizer | LlamaTokenizer, window: int) -> None:
+        """Refuses a model without a chat template; `window` are the most tokens of a prompt and its answer."""
+        if tokenizer.chat_template is None:
+            raise InputError(NO_TEMPLATE)
+        self._tokenizer, self._template, self._window = tokenizer, tokenizer.chat_template, window
+
+    def read(self, messages: Sequence[Message]) -> tuple[list[int], str]:
+        """The conversation as token ids, and as text.
 
         Raises:
             InputError: the chat template refuses it or makes no tokens, a text could end its turn, or there is no room
                 for an answer.
         """
-        return self._prompt(messages)[0]
-
-    def _prompt(self, messages: Sequence[Message]) -> tuple[list[int], str]:
-        """The conversation as token ids, and as text."""
         ids, rendered = self._rendered(messages)
         if not ids:
             raise InputError("this model's chat template makes no tokens from the conversation; give it a text")
         self._check_marks(messages, ids)
-        if len(ids) >= self.window:
+        if len(ids) >= self._window:
             raise InputError(
-                f"prompt of {len(ids)} tokens: the model's window is {self.window} for prompt and answer together; "
+                f"prompt of {len(ids)} tokens: the model's window is {self._window} for prompt and answer together; "
                 "give fewer or shorter passages"
             )
         return ids, rendered
@@ -210,6 +221,77 @@ class LocalGenerator:
     def _marks(self, ids: Sequence[int]) -> Iterator[str]:
         texts = self._tokenizer.token_texts
         return (texts[number] for number in ids if number in texts)
+
+
+class LocalLikelihood:
+    """Tells how likely an answer is, by a decoder in this process. Satisfies `types.TextGenerator`.
+
+    The last message of a conversation is the answer. It is read and comes back as the text, with the log-probabilities
+    of its tokens in `Generation.logprobs`; nothing is written, and the sampling is not read.
+
+    Attributes:
+        model: fingerprint of the model's files, and its dtype.
+        window: most tokens of a prompt and its answer together.
+    """
+
+    def __init__(
+        self, source: str | Path | LoadedDecoder = SMOLLM2, *, revision: str | None = None,
+        dtype: ComputeDtype | None = None,
+    ) -> None:  # fmt: skip
+        """Loads the decoder; sources and errors as of `LocalGenerator`.
+
+        Args:
+            dtype: of the parameters and the computation; None is the faster one of this machine.
+        """
+        kept = dtype or fast_dtype()
+        loaded = source if isinstance(source, LoadedDecoder) else _loaded(source, revision, kept)
+        self._tokenizer, self._likelihood = loaded.tokenizer, AnswerLikelihood(loaded, kept)
+        self.window, self.model = self._likelihood.window, f"likelihood:{loaded.fingerprint}:{kept}"
+        self._chat = Conversations(loaded.tokenizer, self.window)
+
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
+    ) -> list[Generation]:
+        """Reads every conversation; one that the model cannot read fails alone.
+
+        Raises:
+            InputError: the model gives NaN.
+        """
+        generations: dict[int, Generation] = {}
+        readable: dict[int, tuple[list[int], list[int]]] = {}
+
+        def note(place: int, generation: Generation) -> None:
+            generations[place] = generation
+            if finished is not None:
+                finished(place, generation)
+
+        for place, (*before, last) in enumerate(prompts):
+            try:
+                readable[place] = self._ids(before, last)
+            except InputError as error:
+                note(place, Generation("", "error", error=str(error)))
+        places = list(readable)
+
+        def told(number: int, logprobs: tuple[float, ...]) -> None:
+            place = places[number]
+            num_tokens = sum(map(len, readable[place]))
+            note(place, Generation(prompts[place][-1].content, "stop", num_tokens, logprobs=logprobs))
+
+        if readable:
+            ids = list(readable.values())
+            self._likelihood([prompt for prompt, _ in ids], [answer for _, answer in ids], told)
+        return [generations[place] for place in range(len(prompts))]
+
+    def _ids(self, before: Sequence[Message], last: Message) -> tuple[list[int], list[int]]:
+        prompt, answer = self._chat.read(before)[0], self._tokenizer.encode(last.content, special=False)
+        if last.role != "assistant" or not answer:
+            raise InputError("the last message must be an answer of the assistant, and not empty")
+        if len(prompt) + len(answer) > self.window:
+            raise InputError(
+                f"prompt and answer have {len(prompt) + len(answer)} tokens, but the model reads {self.window}; give "
+                "fewer or shorter passages"
+            )
+        return prompt, answer
 
 
 def _engine(source: str | Path | LoadedDecoder, asked: Engine | None, asks_jax: bool) -> Engine:

@@ -36,6 +36,7 @@ class Sample:
     mined: AnyArray = None  # int32 [batch, chunks], place in a pool of mined texts that a chunk gives way to; -1
     negatives: AnyArray = None  # int32 [negatives], pool ids of `Batch.negatives`
     places: AnyArray = None  # float32 [batch, groups], `Batch.places`
+    queries: AnyArray = None  # int32 [batch], numbers of the queries in their task; None where no one reads them
 
 
 def with_mined(sample: Sample, ids: AnyArray) -> Sample:

@@ -42,7 +42,7 @@ def corpus_pool(corpus: Corpus, name: str, paths: Sequence[str]) -> Task:
             if gold is None:
                 left_out[_NO_PLACE] += 1
             else:
-                questions.append(PoolQuestion(question.id, question.text, gold))
+                questions.append(PoolQuestion(question.id, question.text, gold, question.answers))
     told = tuple(f"{number:,} questions left out: {reason}" for reason, number in left_out.items())
     return pool_task(f"corpus {Path(name).name}", pool, questions, sum(left_out.values()), told)
 
@@ -84,9 +84,9 @@ def multihop_pool(sets: Sequence[tuple[str, str]], more: Sequence[tuple[str, str
     place = {text: number for number, text in enumerate(titles)}
     questions, kinds = [], []
     for kind, _, one in read:
-        for example in one.examples:
+        for example, right in zip(one.examples, one.answers, strict=True):
             gold = tuple(sorted({place[example.chunks[i]] for i in example.gold}))
-            questions.append(PoolQuestion(f"{kind}:{example.query_id}", example.question, gold))
+            questions.append(PoolQuestion(f"{kind}:{example.query_id}", example.question, gold, right))
             kinds.append(kind)
     pool = PoolTexts(list(titles), list(titles.values()), np.arange(len(titles)))
     left_out = sum(sum(one.left_out.values()) for _, _, one in read)

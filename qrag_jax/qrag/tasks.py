@@ -205,13 +205,13 @@ def examples_task(
 
     Args:
         name: for reports.
-        examples: at least one, each with gold.
+        examples: at least one, each with gold or an answer.
         num_left_out, notes: as of `Task`.
         answers: reference answers of every example; by default its own answer.
         sets: as of `Task`.
 
     Raises:
-        InputError: no example, an example without gold, or a wrong number of answers or sets.
+        InputError: no example, an example without gold and answer, or a wrong number of answers or sets.
     """
     if answers is not None and len(answers) != len(examples):
         raise InputError(f"{name}: answers of {len(answers)} questions for {len(examples)} examples: give one row each")
@@ -219,9 +219,11 @@ def examples_task(
         raise InputError(f"{name}: sets of {len(sets)} questions for {len(examples)} examples: give one each")
     if not examples:
         raise InputError(f"{name}: no example")
-    silent = next((example.query_id for example in examples if not example.gold), None)
+    silent = next((example.query_id for example in examples if not example.gold and not example.answer), None)
     if silent is not None:
-        raise InputError(f"{name}: query {silent} has no gold chunk, so nothing can be rewarded: leave it out")
+        raise InputError(
+            f"{name}: query {silent} has no gold chunk and no answer, so nothing can be rewarded: leave it out"
+        )
     text_ids: dict[str, int] = {}
     question_ids: dict[str, int] = {}
     chunks = [np.array([text_ids.setdefault(c, len(text_ids)) for c in e.chunks], np.int32) for e in examples]
@@ -295,11 +297,15 @@ def corpus_task(study: StudyTask, judged: Mapping[str, Mapping[str, int]], num_l
 
 @dataclass(frozen=True)
 class PoolQuestion:
-    """A question to a pool, and the numbers of the chunks that answer it together."""
+    """A question to a pool, the numbers of the chunks that answer it together, and its right answers.
+
+    Only a run that is paid by answers may have questions without gold.
+    """
 
     id: str
     text: str
     gold: tuple[int, ...]
+    answers: tuple[str, ...] = ()
 
 
 def pool_task(
@@ -321,7 +327,7 @@ def pool_task(
     """
     if not questions:
         raise InputError(f"{name}: no question has its gold in the pool: {'; '.join(notes) or 'the file is empty'}")
-    width = max(len(question.gold) for question in questions)
+    width = max(1, *(len(question.gold) for question in questions))
 
     def contexts(queries: np.ndarray, rng: np.random.Generator) -> Contexts:
         del rng
@@ -340,6 +346,7 @@ def pool_task(
         lambda query: _digest([questions[query].text, *sorted(pool.texts[i] for i in questions[query].gold)]),
         num_left_out,
         notes,
+        answers=_answers([question.answers for question in questions]),
         noise=np.arange(len(pool.texts)),
         sets=sets,
         num_gold=np.array([len(question.gold) for question in questions]),

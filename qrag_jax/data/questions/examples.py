@@ -10,8 +10,11 @@ from qrag_jax.types import Example, InputError
 _EXPECTED = 'lines {"question": str, "chunks": [str, ...], "gold": [index into chunks, ...]}, optional "id", "answer"'
 
 
-def read_examples(path: str | Path) -> list[Example]:
+def read_examples(path: str | Path, needs_gold: bool = True) -> list[Example]:
     """Reads questions with their chunks in document order; `gold` are 0-based indices into `chunks`.
+
+    Args:
+        needs_gold: False also takes lines without gold (absent, null or an empty list) that have an `answer`.
 
     Fields other than question, chunks, gold, id and answer are ignored. A line without an id gets its line number as
     one: `FILE:LINE`.
@@ -24,7 +27,7 @@ def read_examples(path: str | Path) -> list[Example]:
     examples: list[Example] = []
     seen: dict[str, str] = {}
     for where, row in read_json_lines(path, _EXPECTED):
-        example = _example(row, where, f"{path.name}:{where.rsplit(':', 1)[1]}")
+        example = _example(row, where, f"{path.name}:{where.rsplit(':', 1)[1]}", needs_gold)
         if example.query_id in seen:
             raise InputError(f"id {example.query_id!r} was used before at {seen[example.query_id]}", file=where)
         seen[example.query_id] = where
@@ -32,7 +35,7 @@ def read_examples(path: str | Path) -> list[Example]:
     return examples
 
 
-def _example(row: Mapping[str, object], where: str, default_id: str) -> Example:
+def _example(row: Mapping[str, object], where: str, default_id: str, needs_gold: bool) -> Example:
     chunks = row.get("chunks")
     if not isinstance(chunks, list) or not chunks:
         raise must_be(where, "chunks", "a list of texts, at least one", chunks)
@@ -51,7 +54,11 @@ def _example(row: Mapping[str, object], where: str, default_id: str) -> Example:
     for field, text in (("question", question), *((f"chunks[{index}]", chunk) for index, chunk in enumerate(chunks))):
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
             raise InputError(f"{field} contains half of a surrogate pair, which is not text: repair it", file=where)
-    gold = _gold(row.get("gold"), len(chunks), where)
+    gold: tuple[int, ...] = ()
+    if needs_gold or row.get("gold") not in (None, []):
+        gold = _gold(row.get("gold"), len(chunks), where)
+    elif not isinstance(answer, str) or not answer.strip():
+        raise InputError("gives neither gold nor an answer, so nothing can be learned from it: add one", file=where)
     return Example(str(query_id), question, tuple(chunks), gold, answer)
 
 

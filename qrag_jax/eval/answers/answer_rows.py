@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.eval.answers.judges import Agreement
 from qrag_jax.eval.answers.measure_answers import DEFAULT_MEASURES, MeasureOptions, check_measures, measure_answers
 from qrag_jax.eval.answers.records import MEASURES, AnswerRecord, AnswerRow, Score
 from qrag_jax.eval.retrieval.harness import draw_contexts
 from qrag_jax.eval.retrieval.records import QueryRecord
 from qrag_jax.eval.setting import Setting
 from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS, ask_all
+from qrag_jax.llm.judges import Agreement
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
 from qrag_jax.llm.thinking import empty_answer
 from qrag_jax.measures.aggregate import mean_interval

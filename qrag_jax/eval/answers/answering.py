@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from qrag_jax.eval.answers.answer_rows import SHORT_ANSWER, Reading, answer_rows, bound_readings, make_readings
-from qrag_jax.eval.answers.judges import JudgeOptions
 from qrag_jax.eval.answers.measure_answers import MeasureOptions, check_measures
 from qrag_jax.eval.answers.records import AnswerRecord, AnswerRow
 from qrag_jax.eval.retrieval.compare import Comparison, holm, make_comparison, name_of
 from qrag_jax.eval.retrieval.records import QueryRecord
 from qrag_jax.eval.retrieval.score import Options
+from qrag_jax.llm.judges import JudgeOptions
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.measures.aggregate import paired_difference
 from qrag_jax.measures.answer_scores import labels_of

@@ -8,7 +8,7 @@ answer whether the reference entails it, and for each claim of the reference whe
     F1 = 2 P R / (P + R), 0 where both are 0
 
 for each judge by itself; a question has the mean over the judges, and of several references the one with the best mean
-F1. All judges see the same claims, so their verdicts can be compared (`eval/answers/judges.py`).
+F1. All judges see the same claims, so their verdicts can be compared (`llm/judges.py`).
 
 A failure is not a 0. A question counts only if every judge gave all its verdicts, because a mean over another panel
 is another measure. An answer without claims has P = 0, as in RAGChecker. A reference without claims cannot be
@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qrag_jax.eval.answers.judges import (
+from qrag_jax.llm.json_answers import Boolean, ListOf, Record, Text
+from qrag_jax.llm.judges import (
     DEFAULT_OPTIONS,
     MARK,
     Agreement,
@@ -31,7 +32,6 @@ from qrag_jax.eval.answers.judges import (
     check_judges,
     judge_name,
 )
-from qrag_jax.llm.json_answers import Boolean, ListOf, Record, Text
 from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt, prompts_sha256
 from qrag_jax.llm.structured import Structured
 from qrag_jax.measures.answer_scores import GivenAnswer

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from qrag_jax.eval.answers.claims import score_claims
-from qrag_jax.eval.answers.judges import DEFAULT_OPTIONS, Agreement, JudgeOptions, check_judges, judge_answers
 from qrag_jax.eval.answers.records import MEASURES
+from qrag_jax.llm.judges import DEFAULT_OPTIONS, Agreement, JudgeOptions, check_judges, judge_answers
 from qrag_jax.measures.answer_scores import (
     Convention,
     GivenAnswer,

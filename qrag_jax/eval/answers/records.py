@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from qrag_jax.eval.answers.judges import Agreement
 from qrag_jax.eval.setting import (
     Setting,
     check_kinds,
@@ -18,6 +17,7 @@ from qrag_jax.eval.setting import (
     record_of,
     write_lines,
 )
+from qrag_jax.llm.judges import Agreement
 from qrag_jax.names import ANSWER_MEASURES
 from qrag_jax.types import InputError, check_fields
 

@@ -1,9 +1,10 @@
-"""Scores passages by a decoder that reads each of them once and writes nothing.
+"""Scores passages and answers by a decoder that reads each of them once and writes nothing.
 
     likelihood:   score(q, d) = 1/|q| sum_i log p(q_i | prompt with d, q_<i)                (UPR, Sachan et al. 2022)
     yes or no:    score(q, d) = log p("yes" | prompt with q and d) - log p("no" | the same)   (Qwen3-Reranker)
+    an answer a:  log p(a_i | prompt, a_<i), for each of its tokens
 
-The beginning of the prompt, which all passages share, is read once for all questions. Rows are padded on the left to
+The beginning that all prompts share is read once. Rows are padded on the left to
 one of few lengths, so the question is at the same place in every row and nothing is compiled for one question.
 """
 
@@ -27,7 +28,7 @@ from qrag_jax.models.decoder.network import (
     vocabulary_logits,
 )
 from qrag_jax.models.decoder.rerank_prompts import LIKELIHOOD_WEIGHT, RerankPrompt, ScoreKind
-from qrag_jax.models.decoder.rollout import LayerCache, read_prompts
+from qrag_jax.models.decoder.rollout import LayerCache, empty_cache, read_prompts
 from qrag_jax.models.decoder.weights import LoadedDecoder, num_parameters
 from qrag_jax.models.weights.machine import multiplies_bfloat16
 from qrag_jax.types import InputError, TextCounts
@@ -36,6 +37,7 @@ _WINDOW = 2048  # most tokens of a prompt; attention to more takes gigabytes
 _UNSEEN = -1e30  # logit of slots that a query does not see
 _LEAST = -50.0  # below the largest logit: a weight of 2e-22
 _ROWS, _LONG = 5, 1024  # passages that are read together, unless they are longer than this
+_BEGINNING = 32  # the shared beginning of answers' prompts has a multiple of this many tokens
 _WEIGHTS = {"likelihood": LIKELIHOOD_WEIGHT, "yesno": None}
 
 
@@ -65,7 +67,10 @@ class DecoderReranker:
         self._prompt = RerankPrompt.of(kind, loaded.tokenizer)
         self._params = sliced_fast(jax.device_put(loaded.params))
         compute: Any = dtype or str(loaded.params["norm"]["scale"].dtype)
-        read, self._score = _compiled(loaded.config, compute, self._prompt.answers)
+        read, self._score = (
+            _compiled_read(loaded.config, compute),
+            _compiled_score(loaded.config, compute, self._prompt.answers),
+        )
         shared = np.array([self._prompt.shared], np.int32)
         self._shared = read(self._params, shared, np.array([shared.size], np.int32))
 
@@ -100,6 +105,69 @@ class DecoderReranker:
         return scores
 
 
+class AnswerLikelihood:
+    """Tells how likely answers are after prompts of token ids."""
+
+    def __init__(self, loaded: LoadedDecoder, dtype: ComputeDtype) -> None:
+        """Args: dtype, of matrix products and cache; log-probabilities are float32."""
+        self.window = min(loaded.config.max_positions, _WINDOW)
+        self._params = sliced_fast(jax.device_put(loaded.params))
+        self._read, self._score = _compiled_read(loaded.config, dtype), _compiled_targets(loaded.config, dtype)
+        self._nothing = empty_cache(loaded.config, 1, 0, dtype)
+        self._shared: tuple[list[int], LayerCache] | None = None
+
+    def __call__(
+        self,
+        prompts: Sequence[Sequence[int]],
+        answers: Sequence[Sequence[int]],
+        told: Callable[[int, tuple[float, ...]], None] | None = None,
+    ) -> list[tuple[float, ...]]:
+        """Log-probabilities of the tokens of each answer, in order.
+
+        They depend on prompt and answer; the other prompts change only the rounding.
+
+        Args:
+            prompts, answers: none of them empty; both together fit into `window`.
+            told: called with the place of a prompt and the values of its answer, in any order.
+
+        Raises:
+            InputError: the model gives NaN.
+        """
+        found: dict[int, tuple[float, ...]] = {}
+        before, cache = self._beginning(prompts)
+        rows = [[*prompt[before:], *answer] for prompt, answer in zip(prompts, answers, strict=True)]
+        lengths, order = np.array([len(row) for row in rows], int), np.argsort([-len(row) for row in rows])
+        width = _step(max(map(len, answers), default=1), 16)
+        while len(order):
+            count, size = _block(lengths[order], width)
+            block, order = order[:count].tolist(), order[count:]
+            tokens, real = np.zeros((count, size), np.int32), np.ones(count, np.int32)
+            targets = np.zeros((count, width), np.int32)
+            for place, number in enumerate(block):
+                row, answer = rows[number], answers[number]
+                tokens[place, size - len(row) :], real[place] = row, len(row)
+                targets[place, width - len(answer) :] = answer
+            scored = np.asarray(self._score(self._params, cache, tokens, real, targets))
+            for number, values in zip(block, scored, strict=False):
+                found[number] = tuple(values[width - len(answers[number]) :].tolist())
+                if not np.isfinite(found[number]).all():
+                    raise InputError("the model gives NaN: its weights are damaged, or too large for its dtype")
+                if told is not None:
+                    told(number, found[number])
+        return [found[number] for number in range(len(rows))]
+
+    def _beginning(self, prompts: Sequence[Sequence[int]]) -> tuple[int, LayerCache]:
+        """Number of tokens of the shared beginning, and its cache; it is read again only for other prompts."""
+        if self._shared is None or any(list(one[: len(self._shared[0])]) != self._shared[0] for one in prompts):
+            first, last = min(map(list, prompts)), max(map(list, prompts))  # all others lie between them
+            most = min(map(len, prompts)) - 1 if len(prompts) > 1 else 0
+            same = next((i for i in range(most) if first[i] != last[i]), most)
+            begun = first[: same - same % _BEGINNING]  # few lengths, because each is compiled
+            read = np.array([begun], np.int32), np.array([len(begun)], np.int32)
+            self._shared = begun, self._read(self._params, *read) if begun else self._nothing
+        return len(self._shared[0]), self._shared[1]
+
+
 def fast_dtype() -> ComputeDtype:
     """The dtype to load a decoder in for scoring: bfloat16, or float32 on a CPU without products of bfloat16."""
     return "bfloat16" if jax.default_backend() != "cpu" or multiplies_bfloat16() else "float32"
@@ -118,23 +186,35 @@ def _step(size: int, least: int) -> int:
 
 
 @cache
-def _compiled(
-    config: DecoderConfig, dtype: ComputeDtype, answers: tuple[int, int] | None
-) -> tuple[Callable[..., LayerCache], Callable[..., Array]]:
-    """Two jitted functions, shared by all models of an architecture: one reads a beginning, the other scores rows."""
+def _compiled_read(config: DecoderConfig, dtype: ComputeDtype) -> Callable[..., LayerCache]:
+    """A jitted function that reads a beginning, shared by all models of an architecture."""
 
     def read(params: Params, tokens: Int[Array, "1 P"], length: Int[Array, "1"]) -> LayerCache:
         return read_prompts(params, tokens, length, config=config, dtype=dtype)[1]
 
+    return jax.jit(read)
+
+
+@cache
+def _compiled_score(
+    config: DecoderConfig, dtype: ComputeDtype, answers: tuple[int, int] | None
+) -> Callable[..., Float[Array, " B"]]:
+    """Likewise one that scores rows."""
     if answers is None:
-        return jax.jit(read), jax.jit(partial(question_logprobs, config=config, dtype=dtype))
+        return jax.jit(partial(question_logprobs, config=config, dtype=dtype))
 
     def score(params: Params, shared: LayerCache, tokens: Array, lengths: Array, *_: Any) -> Array:
         hidden = read_rows(params, shared, tokens, lengths, config=config, dtype=dtype)
         logits = vocabulary_logits(params, hidden[:, -1])
         return logits[:, answers[0]] - logits[:, answers[1]]
 
-    return jax.jit(read), jax.jit(score)
+    return jax.jit(score)
+
+
+@cache
+def _compiled_targets(config: DecoderConfig, dtype: ComputeDtype) -> Callable[..., Float[Array, "B Q"]]:
+    """Likewise `target_logprobs`."""
+    return jax.jit(partial(target_logprobs, config=config, dtype=dtype))
 
 
 def question_logprobs(
@@ -151,16 +231,34 @@ def question_logprobs(
     """`1/count sum_i log p(q_i | shared, the row before q_i)`, natural logarithm, float32.
 
     Args:
-        shared: keys and values of the beginning, of one row.
-        tokens: rows that end with the question, padded on the left; T > Q.
-        lengths: tokens of each row.
-        targets: the question, padded on the left.
+        targets: the question, padded on the left; all rows end with it.
         count: tokens of the question.
     """
+    rows = jnp.broadcast_to(targets, (tokens.shape[0], targets.shape[0]))
+    logprobs = target_logprobs(params, shared, tokens, lengths, rows, config=config, dtype=dtype)
+    return jnp.where(jnp.arange(targets.shape[0]) >= targets.shape[0] - count, logprobs, 0.0).sum(axis=1) / count
+
+
+def target_logprobs(
+    params: Params,
+    shared: LayerCache,
+    tokens: Int[Array, "B T"],
+    lengths: Int[Array, " B"],
+    targets: Int[Array, "B Q"],
+    *,
+    config: DecoderConfig,
+    dtype: ComputeDtype,
+) -> Float[Array, "B Q"]:
+    """`log p(target_i | shared, the row before target_i)`, natural logarithm, float32.
+
+    Args:
+        shared: keys and values of the beginning, of one row.
+        tokens: rows that end with their targets, padded on the left; T > Q.
+        lengths: tokens of each row.
+        targets: padded on the left; values at padding mean nothing.
+    """
     hidden = read_rows(params, shared, tokens, lengths, config=config, dtype=dtype)
-    size = targets.shape[0]
-    logprobs = next_logprobs(params, hidden[:, -size - 1 : -1], jnp.broadcast_to(targets, (tokens.shape[0], size)))
-    return jnp.where(jnp.arange(size) >= size - count, logprobs, 0.0).sum(axis=1) / count
+    return next_logprobs(params, hidden[:, -targets.shape[1] - 1 : -1], targets)
 
 
 def read_rows(

@@ -8,7 +8,8 @@ trace of L tokens:
 
     label_alignment, exact_plan   1         share of the ends of the range that are those of the label; 1 if all are
     evidence_recall               1         of the context of the planned range
-    answer_em, answer_f1          1         of a language model's answer from that context
+    answer_em, answer_f1,         1         of a language model's answer from that context
+    answer_judge, answer_gain               (`train/answer_rewards.py`)
     cost                          .2        -(tokens built + tokens sent) / the same for all levels
     length                        1/L_max   -max(0, L - L_max)
     format                        .1        1 if the plan parses and L <= L_max
@@ -29,12 +30,9 @@ from typing import Any
 
 from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange, format_levels
 from qrag_jax.chunking.tree.plan_texts import parse_plans, trace_of
-from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS, ask_all
-from qrag_jax.llm.prompts import load_prompt, passages_prompt
-from qrag_jax.llm.thinking import empty_answer
-from qrag_jax.measures.answer_scores import AnswerScore, score_answer
 from qrag_jax.names import DECODER_REWARDS
-from qrag_jax.types import CountTokens, InputError, Message, Sampling, TextGenerator, UsageError, check_fields
+from qrag_jax.train.answer_rewards import Asked, Measure, answer_reward, checked_values
+from qrag_jax.types import CountTokens, InputError, Message, TextGenerator, UsageError, check_fields
 
 Prompts = Sequence[Sequence[Message]]
 Record = Mapping[str, Any]
@@ -46,7 +44,7 @@ _WEIGHTS = {"cost": 0.2, "format": 0.1}  # of others 1
 _ASKED = ("contexts", "question", "references")
 _FIELDS: Mapping[str, Sequence[str]] = {  # of a record that a reward reads
     "label_alignment": ("label",), "exact_plan": ("label",), "evidence_recall": ("recalls",), "cost": ("costs",),
-    "answer_em": _ASKED, "answer_f1": _ASKED,
+    **dict.fromkeys(("answer_em", "answer_f1", "answer_judge", "answer_gain"), _ASKED),
 }  # fmt: skip
 
 
@@ -58,7 +56,8 @@ class RewardOptions:
         names: of the levels, the coarsest first.
         max_trace: L_max, tokens.
         count: text -> its tokens.
-        generator: answers from the context, for `answer_em` and `answer_f1`.
+        generator: answers from the context, for rewards of answers; for `answer_gain` it tells log-probabilities
+            (`llm/local.LocalLikelihood`).
     """
 
     names: tuple[str, ...] = NAMES
@@ -163,31 +162,6 @@ def check_records(weights: Iterable[str], records: Sequence[Record]) -> None:
             _check_known(name, record, record.get("where", f"record {place}"))
 
 
-def checked_values(name: str, values: Any, number: int) -> tuple[float | None, ...]:
-    """The values of a reward; an InputError if there are not as many as completions, or one is not a finite number."""
-    if not isinstance(values, Iterable) or isinstance(values, str):
-        raise InputError(f"reward {name}: it returned {values!r:.60}; return a list with a number or None for each")
-    values = list(values)
-    found = [None if value is None else _number(value) for value in values]
-    if len(found) != number:
-        raise InputError(f"reward {name}: {len(found)} values for {number} completions; return one for each")
-    for place, (value, given) in enumerate(zip(found, values, strict=False)):
-        if value is not None and not math.isfinite(value):
-            raise InputError(
-                f"reward {name}: value {given!r:.60} of completion {place} is not a finite number; return one, or None "
-                "to drop it"
-            )
-    return tuple(found)
-
-
-def _number(value: Any) -> float:
-    """NaN for what is no number."""
-    try:
-        return math.nan if isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
 def _of_plans(name: str, value: Callable[[Plans, Record, RewardOptions], float], without: float = 0.0) -> Maker:
     """A reward of plans and records with a value in a field; an answer without a plan gets `without`."""
 
@@ -203,29 +177,27 @@ def _of_plans(name: str, value: Callable[[Plans, Record, RewardOptions], float],
     return make
 
 
-def _of_answers(name: str, value: Callable[[AnswerScore], float], options: RewardOptions) -> Reward:
+def _of_answers(name: str, measure: Measure, options: RewardOptions) -> Reward:
     """A reward of answers to all questions with a plan, asked together; a failed call drops its sample."""
-    generator, template = options.generator, load_prompt("short_answer")
-    if generator is None:
+    if options.generator is None:
         raise UsageError(
             "it asks a language model, which no config names: train in Python, by train_decoder(..., generator=...)",
             field=f"rewards.{name}",
         )
+    of_answers = answer_reward(measure, options.generator)
 
     def reward(_: Prompts, completions: Sequence[str], records: Sequence[Record]) -> Values:
         values: list[float | None] = [None] * len(completions)
-        asked: dict[int, tuple[Message, ...]] = {}
+        asked: dict[int, Asked] = {}
         for place, plans in _known(name, options, completions, records):
             if plans is None:
                 values[place] = 0.0
             else:
-                passages = _entry("contexts", plans, records[place], options)
-                asked[place] = passages_prompt(template, records[place]["question"], passages, "reward")
-        sampling = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
-        for place, said in zip(asked, ask_all(generator, list(asked.values()), sampling=sampling), strict=True):
-            answer = empty_answer(said)
-            if answer.error is None:
-                values[place] = value(score_answer(answer.text, records[place]["references"]))
+                record = records[place]
+                passages = tuple(_entry("contexts", plans, record, options))
+                asked[place] = Asked(record["question"], passages, tuple(record["references"]))
+        for place, value in zip(asked, of_answers(list(asked.values())), strict=True):
+            values[place] = value
         return values
 
     return reward
@@ -271,8 +243,10 @@ label_alignment = _of_plans("label_alignment", lambda plans, record, _: fmean(_m
 exact_plan = _of_plans("exact_plan", lambda plans, record, _: float(all(_matches(plans, record))))
 evidence_recall = _of_plans("evidence_recall", partial(_entry, "recalls"))
 cost = _of_plans("cost", lambda *planned: -_entry("costs", *planned), without=-1.0)
-answer_em = partial(_of_answers, "answer_em", lambda score: score.em)
-answer_f1 = partial(_of_answers, "answer_f1", lambda score: score.f1)
+answer_em = partial(_of_answers, "answer_em", "em")
+answer_f1 = partial(_of_answers, "answer_f1", "f1")
+answer_judge = partial(_of_answers, "answer_judge", "judge")
+answer_gain = partial(_of_answers, "answer_gain", "gain")
 
 
 def length(options: RewardOptions) -> Reward:

@@ -21,9 +21,11 @@ from qrag_jax.qrag.pool_sets import corpus_pool, multihop_pool
 from qrag_jax.qrag.retriever import ModelConfig
 from qrag_jax.qrag.tasks import Task, examples_task, hidden_stories_tasks, subset, vectors_task
 from qrag_jax.sharding import MeshConfig
+from qrag_jax.train.answer_rewards import AnswerRewardConfig
 from qrag_jax.train.qrag.label_losses import negatives_sampler
-from qrag_jax.train.qrag.learner import LearnerConfig
+from qrag_jax.train.qrag.learner import LearnerConfig, RewardSource
 from qrag_jax.train.qrag.mining import MiningConfig, mixing_sampler
+from qrag_jax.train.qrag.paying import unpayable, with_queries
 from qrag_jax.types import Example, UsageError, check_fields
 
 _TIMES_SEEN = 200  # each of one's own questions, where nobody says how many updates there are
@@ -169,6 +171,7 @@ class RunConfig:
         model: the towers.
         env: the decision process.
         learner: hyper-parameters of the update.
+        answers: the language model that pays, with learner.reward=answers or mixed.
     """
 
     seed: int = 0
@@ -185,6 +188,7 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
+    answers: AnswerRewardConfig = field(default_factory=AnswerRewardConfig)
 
     def __post_init__(self) -> None:
         counts = ("num_updates", "log_every", "keep", "save_every")
@@ -207,6 +211,28 @@ class RunConfig:
             )
 
         self._check_pool()
+        self._check_reward()
+
+    def _check_reward(self) -> None:
+        """Refuses what a language model cannot pay for."""
+        source, env = self.learner.reward, self.env
+        if source == "gold":
+            if self.answers != AnswerRewardConfig():
+                raise UsageError("answers works only with learner.reward=answers or mixed")
+            return
+        faults = {
+            f"data.task={self.data.task}: its questions have no answers; choose one of {', '.join(_OWN_CONTEXTS)}": (
+                self.data.task not in _OWN_CONTEXTS
+            ),
+            "env.stop must be false: an answer does not say what a chunk too many costs": env.stop,
+            "env.end_at_completion must be false: only gold says what is complete": env.end_at_completion,
+            "env.fact_reward must be 0, because gold is not read": source == "answers" and env.fact_reward != 0,
+            "mining.every must be null: mined sentences would be paid as if they were the question's own": (
+                self.mining.every is not None
+            ),
+        }
+        for fault in [fault for fault, found in faults.items() if found]:
+            raise UsageError(f"learner.reward={source}: {fault}")
 
     def _check_pool(self) -> None:
         """Refuses what does not fit an episode over a pool, and a pool that no episode searches."""
@@ -253,6 +279,23 @@ def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:
         UsageError: a path is missing or superfluous, or the data do not fit the config.
         InputError: a file is malformed.
     """
+    task, dev = _tasks(config)
+    if config.learner.reward == "gold":
+        return task, dev
+    return _payable(task, config), None if dev is None else _payable(dev, config)
+
+
+def _payable(task: Task, config: RunConfig) -> Task:
+    """The task without questions that no language model can pay for; they are counted."""
+    kept = np.setdiff1d(np.arange(len(task)), unpayable(task, config.learner.reward))
+    if not len(kept) or len(kept) == len(task):  # of no question, training says why
+        return task
+    left_out = len(task) - len(kept)
+    note = f"{left_out:,} questions left out, without an answer that passages could be paid by"
+    return replace(subset(task, kept), num_left_out=task.num_left_out + left_out, notes=(*task.notes, note))
+
+
+def _tasks(config: RunConfig) -> tuple[Task, Task | None]:
     data = config.data
     if (data.task == "worlds") != (not data.paths):
         raise UsageError(
@@ -270,15 +313,17 @@ def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:
         return subset(task, kept), _at_most(subset(task, held, f"{task.name} dev"), config)
     if data.task == "corpus":
         return _pool_tasks(config)
-    examples, about = _examples(data, config.env.num_steps)
+    examples, about = _examples(data, config.env.num_steps, config.learner.reward)
     task = examples_task(examples=examples, **about)
     if not config.dev.share:
         shares_of_sets(task, data)
         return task, None
     # Pools of their own: training neither embeds nor standardises with what is held out.
     kept, held = _split(task, config)
-    dev_task = examples_task(f"{task.name} dev", [examples[i] for i in held])
-    about["sets"] = None if task.sets is None else [task.sets[i] for i in kept]
+    cut = lambda rows, queries: None if rows is None else [rows[i] for i in queries]  # noqa: E731
+    answers = about.pop("answers", None)
+    dev_task = examples_task(f"{task.name} dev", [examples[i] for i in held], answers=cut(answers, held))
+    about |= {"sets": cut(task.sets, kept), "answers": cut(answers, kept)}
     task = examples_task(examples=[examples[i] for i in kept], **about)
     shares_of_sets(task, data)
     return task, _at_most(dev_task, config)
@@ -330,23 +375,30 @@ def _check_held_out(num_questions: int, dev: DevConfig) -> None:
         )
 
 
-def _examples(data: DataConfig, num_steps: int) -> tuple[list[Example], dict[str, Any]]:
+def _examples(data: DataConfig, num_steps: int, reward: RewardSource) -> tuple[list[Example], dict[str, Any]]:
     """Questions that come with their chunks, and the other arguments of `examples_task`.
 
     Published sets have a few with fewer chunks than picks: they are left out and counted.
     """
     if data.task == "jsonl":
-        return [example for path in data.paths for example in read_examples(path)], {"name": "jsonl"}
+        needs_gold = reward == "gold"
+        return [example for path in data.paths for example in read_examples(path, needs_gold)], {"name": "jsonl"}
     sets = [(path, *_read_multihop(path)) for path in data.paths]
-    examples = [replace(e, query_id=f"{name}:{e.query_id}") for _, name, read in sets for e in read.examples]
-    playable = [example for example in examples if len(example.chunks) >= num_steps]
+    examples = [
+        (replace(example, query_id=f"{name}:{example.query_id}"), right)
+        for _, name, read in sets
+        for example, right in zip(read.examples, read.answers, strict=True)
+    ]
+    answers = [right for example, right in examples if len(example.chunks) >= num_steps]
+    playable = [example for example, _ in examples if len(example.chunks) >= num_steps]
     notes = [describe(path, read) for path, _, read in sets]
     if short := len(examples) - len(playable):
         notes.append(f"{short} questions left out, with fewer than env.num_steps={num_steps} paragraphs")
     left_out = sum(sum(read.left_out.values()) for _, _, read in sets) + short
     name = "+".join(dict.fromkeys(name for _, name, _ in sets))
     kinds = [example.query_id.partition(":")[0] for example in playable]
-    return playable, {"name": name, "num_left_out": left_out, "notes": tuple(notes), "sets": kinds}
+    about = {"name": name, "num_left_out": left_out, "notes": tuple(notes), "sets": kinds, "answers": answers}
+    return playable, about
 
 
 def _read_multihop(path: str) -> tuple[str, MultihopSet]:
@@ -417,10 +469,12 @@ def make_sampler(task: Task, packer: Packer, config: RunConfig) -> Callable[[int
     def sample(step: int) -> Sample:
         rng = np.random.default_rng([config.seed, 2, step])
         orders = [own[epoch_order(config.seed, len(own), step * n, n, i)] for i, (own, n) in enumerate(shares)]
-        contexts = link(task.contexts(np.concatenate(orders), rng))
+        queries = np.concatenate(orders)
+        contexts = link(task.contexts(queries, rng))
         indices, lengths = stretched_indices(rng, contexts.chunks >= 0, data.stretch)
         if num_parts == 1:
-            return packer(contexts, indices, lengths)
+            packed = packer(contexts, indices, lengths)
+            return packed if config.learner.reward == "gold" else with_queries(packed, queries)
         return packer.stack(contexts, indices, lengths, num_parts)
 
     whole = sample if data.num_negatives is None else negatives_sampler(sample, task, data.num_negatives, config.seed)

@@ -40,11 +40,13 @@ from qrag_jax.sharding import (
     split_rows,
     state_shardings,
 )
+from qrag_jax.train.answer_rewards import AnswerReward
 from qrag_jax.train.optimise import describe_source, take_params
 from qrag_jax.train.qrag.config import RunConfig
 from qrag_jax.train.qrag.label_losses import check_negatives
 from qrag_jax.train.qrag.learner import Learner, LearnerState, make_learner
 from qrag_jax.train.qrag.mining import Miner, check_minable
+from qrag_jax.train.qrag.paying import Payer, Reader, check_payable, with_queries
 from qrag_jax.train.qrag.saving import (
     Member,
     check_resumable,
@@ -56,7 +58,7 @@ from qrag_jax.train.qrag.saving import (
     saved_rows,
 )
 from qrag_jax.train.trainer import KeepBest, Layout, Report
-from qrag_jax.types import InputError
+from qrag_jax.types import InputError, UsageError
 
 _ROWS_MULTIPLE = 128
 DevScore = Callable[[PyTree], float]
@@ -69,6 +71,7 @@ def make_dev_score(
     seed: int,
     mesh: Mesh | None = None,
     pools: PyTree = None,
+    payer: Payer | None = None,
 ) -> DevScore:
     """Parameters -> mean return of a greedy episode over all queries of a task: completion, and how early.
 
@@ -78,6 +81,7 @@ def make_dev_score(
         retriever: whose towers are scored; its own parameters are not used.
         mesh: devices that the parameters live on; None is the first one.
         pools: of the texts and the questions, on these devices; None makes them.
+        payer: pays for episodes of this task; the score is the mean of those that it paid. None: gold pays.
     """
     if not len(task):
         raise InputError(
@@ -94,16 +98,22 @@ def make_dev_score(
     samples = _samples(task, link, min(batch_size, len(task)), seed, mesh)
 
     @partial(jax.jit, out_shardings=replicated(mesh))
-    def play(params: PyTree, pools: PyTree, sample: Sample) -> jax.Array:
+    def play(params: PyTree, pools: PyTree, sample: Sample) -> tuple[jax.Array, jax.Array]:
         batch = materialise(pools[0], pools[1], sample)
         how = retriever.network, params, batch, jax.random.key(0), make_greedy(), retriever.env
         played = pool_rollout(*how)[0] if isinstance(batch, PoolBatch) else rollout(*how)
-        return played.rewards.sum(1)
+        return played.rewards.sum(1), played.actions
 
     def score(params: PyTree) -> float:
+        returns, counts = [], []
         with jax.set_mesh(mesh):
-            returns = np.concatenate([np.asarray(play(params, pools, sample)) for sample in samples])
-        return float(returns[: len(task)].mean())
+            for sample in samples:
+                own, actions = map(np.asarray, play(params, pools, sample))
+                paid = None if payer is None else payer(sample, actions)
+                returns.append(own if paid is None else np.where(paid.by_answer, paid.values, own))
+                counts.append(np.ones(len(own), bool) if paid is None else paid.is_known)
+        every, known = (np.concatenate(rows)[: len(task)] for rows in (returns, counts))
+        return float(every[known].mean())
 
     return score
 
@@ -115,14 +125,15 @@ def rows_multiple(mesh: Mesh) -> int:
 
 def _samples(task: Task, link: Link, size: int, seed: int, mesh: Mesh) -> Sequence[Sample]:
     """All queries in batches of one shape, the last one filled up with the last query."""
-    contexts = link(task.contexts(np.arange(len(task)), np.random.default_rng([seed, 6])))
+    every = np.arange(len(task))
+    contexts = link(task.contexts(every, np.random.default_rng([seed, 6])))
     parts = [np.minimum(np.arange(first, first + size), len(task) - 1) for first in range(0, len(task), size)]
     cut = [jax.tree.map(lambda x, part=part: x[part], contexts) for part in parts]
     packer = Packer(rows_multiple(mesh))
     for part in cut:  # until the shape holds every batch
         packer(part)
     sharding = replicated(mesh) if size % mesh.size else split_rows(mesh)
-    return [place(packer(part), sharding) for part in cut]
+    return [place(with_queries(packer(part), every[own]), sharding) for part, own in zip(cut, parts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -154,6 +165,7 @@ class Job:
         rows: that a batch was padded to when the runs were saved.
         bests: of each run, empty without held-out queries.
         miner: of the one run that mines its haystack.
+        payer: pays for its episodes, if a language model does.
     """
 
     members: Sequence[Member]
@@ -167,6 +179,7 @@ class Job:
     learner: Learner
     bests: Sequence[KeepBest | None]
     miner: Miner | None
+    payer: Payer | None
 
     @property
     def config(self) -> RunConfig:
@@ -174,7 +187,9 @@ class Job:
         return self.members[0].config
 
 
-def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Report) -> Job:
+def prepare(
+    members: Sequence[Member], task: Task, dev: Task | None, report: Report, reward: AnswerReward | None = None
+) -> Job:
     """Refuses all that can be refused, and embeds."""
     config = members[0].config
     about = describe_task(task, dev)
@@ -189,6 +204,7 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
     mesh = make_mesh(config.mesh)
     check_minable(task, config.mining, len(members), mesh.size)
     check_negatives(task, config.data.num_negatives, mesh.size)
+    payer, dev_payer = _make_payers(config, task, dev, reward)
     towers = _make_towers(members[0], task, mesh, report)
     for member in members:
         if member.start is not None:
@@ -199,13 +215,31 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
     if dev is not None:
         part_size = config.data.batch_size // config.learner.accumulate  # environments that are played at a time
         pools = None if dev.pool is None else (towers.chunks, towers.questions)
-        score = make_dev_score(towers.retriever, dev, part_size, config.data_seed, mesh, pools)
+        score = make_dev_score(towers.retriever, dev, part_size, config.data_seed, mesh, pools, dev_payer)
         bests = [KeepBest(score, config.dev.margin) for _ in members]
     learner = make_learner(towers.retriever.network, config.env, config.learner, config.num_updates)
     layout = Layout(mesh, len(members), config.learner.accumulate)
     about |= {"init": dict(towers.init)} if towers.init else {}
     miner = _make_miner(members[0], task, towers)
-    return Job(members, task, dev, report, about, saved_rows(members), layout, towers, learner, bests, miner)
+    rows = saved_rows(members)
+    return Job(members, task, dev, report, about, rows, layout, towers, learner, bests, miner, payer)
+
+
+def _make_payers(
+    config: RunConfig, task: Task, dev: Task | None, reward: AnswerReward | None
+) -> tuple[Payer | None, Payer | None]:
+    """The payers of the training and the held-out questions, which share a language model."""
+    source = config.learner.reward
+    if source == "gold":
+        if reward is not None:
+            raise UsageError("a reward of answers works only with learner.reward=answers or mixed")
+        return None, None
+    tasks = [task] if dev is None else [task, dev]
+    for one in tasks:
+        check_payable(one, source)
+    reader = Reader.of(config.answers) if reward is None else Reader(reward)
+    payers = [Payer(one, reader, source) for one in tasks]
+    return payers[0], payers[1] if dev is not None else None
 
 
 def _make_miner(member: Member, task: Task, towers: Towers) -> Miner | None:

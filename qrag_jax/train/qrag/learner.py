@@ -2,11 +2,14 @@
 
 `update` is one pure function: rollout, targets, loss, gradient, optimiser step, target step. Each ablation of the paper
 is a value of `LearnerConfig`.
+
+Where a language model pays (`reward`), `play` gives the picks of the same rollout first, and `update` reads what they
+were paid.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -15,7 +18,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from qrag_jax.models.towers.q_network import Network, PyTree
+from qrag_jax.models.towers.q_network import AnyArray, Network, PyTree
 from qrag_jax.qrag.env import Batch, EnvConfig, Rollout, Visited, replay_q_values, rollout, visited_states
 from qrag_jax.qrag.policy import make_boltzmann
 from qrag_jax.qrag.pool import Looked, PoolBatch, pool_rollout
@@ -26,6 +29,7 @@ from qrag_jax.train.trainer import add_losses
 from qrag_jax.types import UsageError, check_fields
 
 AnyBatch = Batch | PoolBatch
+RewardSource = Literal["gold", "answers", "mixed"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,9 @@ class LearnerConfig:
     Attributes:
         objective: `soft_q` is value-based reinforcement learning; `sft` is trajectory supervision by the gold chunks
             (`label_losses.trajectory_loss`), a baseline that uses of these fields the optimiser's only.
+        reward: what an episode is paid for. `gold`: the gold chunks (`env.reward`). `answers`: a language model's
+            answer from the taken chunks (`train/answer_rewards.py`), once, at the last step; gold is not read.
+            `mixed`: gold where a question has some, else answers.
         losses: weights, at least 0, of the losses that are added: the objective (1 if it is not named) and, with
             `soft_q` only, in the states of its rollout, `ranking` (cross-entropy of the gold chunks that are left,
             `label_losses.ranking_loss`; needs `env.ranking_scale`) and `stop` (squared error of STOP against its
@@ -66,6 +73,7 @@ class LearnerConfig:
     """
 
     objective: Literal["soft_q", "sft"] = "soft_q"
+    reward: RewardSource = "gold"
     losses: dict[str, float] = field(default_factory=dict, hash=False)
     gamma: float = 0.99
     lambda_: float = 0.5
@@ -95,8 +103,24 @@ class LearnerConfig:
         check_fields(self.temperature, "temperature", within=temperatures)
         check_fields(self.epsilon, "epsilon", shares=("start", "end"))
         check_losses(self.objective, self.losses)
+        self._check_reward()
         if self.temperature.warmup:
             raise UsageError(f"temperature.warmup={self.temperature.warmup} must be 0: the softmax divides by it")
+
+    def _check_reward(self) -> None:
+        """Refuses what only gold can teach."""
+        if self.reward == "gold":
+            return
+        faults = {
+            f"objective={self.objective}: an answer is paid to an episode; set soft_q": self.objective != "soft_q",
+            "losses.ranking learns from gold chunks; leave it out, or set reward=mixed": (
+                self.reward == "answers" and "ranking" in self.losses
+            ),
+            "losses.stop learns from gold chunks; leave it out": "stop" in self.losses,
+            f"accumulate={self.accumulate} must be 1": self.accumulate > 1,
+        }
+        for fault in [fault for fault, found in faults.items() if found]:
+            raise UsageError(f"learner.reward={self.reward}: learner.{fault}")
 
 
 @struct.dataclass
@@ -125,14 +149,34 @@ def check_losses(objective: str, losses: Mapping[str, float]) -> None:
 _BESIDE = ("ranking", "stop")  # losses beside soft Q, in the states of its rollout
 
 
-class Learner(NamedTuple):
-    """`init(params, key) -> state` and `update(state, batch) -> (state, metrics)`; jit `update` with donation.
+@struct.dataclass
+class Paid:
+    """What the host paid to the episodes of a batch.
 
-    With `accumulate` above 1 the arrays of a batch have one more axis in front, of as many parts.
+    Attributes:
+        actions: int32 [batch, T], `Rollout.actions` that were paid for.
+        values: float32 [batch].
+        is_known: bool [batch], False where nobody paid: the episode is left out.
+        by_answer: bool [batch], True where `values` is the reward; else gold pays as `EnvConfig.reward` says.
+    """
+
+    actions: AnyArray
+    values: AnyArray
+    is_known: AnyArray
+    by_answer: AnyArray
+
+
+class Learner(NamedTuple):
+    """`init(params, key) -> state`, `update(state, batch, paid) -> (state, metrics)`, `play(state, batch) -> actions`.
+
+    Jit `update` with donation. With `accumulate` above 1 the arrays of a batch have one more axis in front, of as many
+    parts. `paid` is None if gold pays. `play` gives the actions of the rollout of `update` in that state, int32
+    [batch, T].
     """
 
     init: Callable[[PyTree, jax.Array], LearnerState]
-    update: Callable[[LearnerState, AnyBatch], tuple[LearnerState, dict[str, jax.Array]]]
+    update: Callable[..., tuple[LearnerState, dict[str, jax.Array]]]
+    play: Callable[[LearnerState, AnyBatch], jax.Array]
 
 
 def rollout_targets(played: Rollout, temperature: jax.Array, config: LearnerConfig) -> jax.Array:
@@ -158,6 +202,7 @@ def q_loss(
     epsilon: jax.Array,
     env: EnvConfig,
     config: LearnerConfig,
+    paid: Paid | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Mean squared error of the chosen pairs of one fresh rollout against their lambda-returns.
 
@@ -171,11 +216,12 @@ def q_loss(
         epsilon: share of uniform picks.
         env: the decision process.
         config: hyper-parameters.
+        paid: rewards of a language model; None: gold pays.
 
     Returns:
-        The loss and a dict of scalars: return, completion rate, mean Q, mean target.
+        The loss and a dict of scalars: return, completion rate (unless gold is not read), mean Q, mean target.
     """
-    loss, metrics, *_ = _play_for_q(network, params, target_params, batch, key, temperature, epsilon, env, config)
+    loss, metrics, *_ = _play_for_q(network, params, target_params, batch, key, temperature, epsilon, env, config, paid)
     return loss, metrics
 
 
@@ -189,6 +235,7 @@ def _play_for_q(
     epsilon: jax.Array,
     env: EnvConfig,
     config: LearnerConfig,
+    paid: Paid | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array], Rollout, Looked | None]:
     """`q_loss`, the rollout that it is of, and the candidates of each step over a pool."""
     policy = make_boltzmann(temperature, epsilon, config.top_k_actions)
@@ -201,28 +248,53 @@ def _play_for_q(
         return jax.vmap(one)(q, allowed)
 
     if isinstance(batch, PoolBatch):
-        played, looked = pool_rollout(network, params, batch, key, policy, env, critic, value, with_gold=True)
+        with_gold = config.reward != "answers"
+        played, looked = pool_rollout(network, params, batch, key, policy, env, critic, value, with_gold=with_gold)
         q_tm1 = played.q_values
     else:
         acting, looked = jax.lax.stop_gradient(params) if config.reencode else params, None
         played = rollout(network, acting, batch, key, policy, env, critic, value)
         q_tm1 = replay_q_values(network, params, batch, played, env) if config.reencode else played.q_values
+    if paid is not None:
+        played = _with_paid(played, paid)
     g_tm1 = rollout_targets(played, temperature, config)
     # Steps after the end of an episode have no return: they are left out of every mean.
-    over_steps = lambda x: (x * played.alive).sum() / played.alive.sum()  # noqa: E731
+    over_steps = lambda x: (x * played.alive).sum() / jnp.maximum(played.alive.sum(), 1.0)  # noqa: E731
     loss = over_steps(jax.vmap(jax.vmap(chosen_pair_loss))(q_tm1, g_tm1))
-    metrics = {
-        "loss": loss,
-        "return": played.rewards.sum(1).mean(),
-        "complete": complete(batch, played).mean(),
-        "q": over_steps(q_tm1.sum(-1)),
-        "target": over_steps(g_tm1),
-    }
+    metrics = {"loss": loss, **_of_episodes(batch, played, paid, config)}
+    metrics |= {"q": over_steps(q_tm1.sum(-1)), "target": over_steps(g_tm1)}
     if env.stop or env.end_at_completion:
         metrics["steps"] = played.alive.sum(1).mean()
     if env.stop:
         metrics["taken"] = jnp.where(played.stops, 0.0, played.alive).sum(1).mean()
     return loss, metrics, played, looked
+
+
+def _with_paid(played: Rollout, paid: Paid) -> Rollout:
+    """The rollout with rewards of the host. An episode without one has no steps that count.
+
+    Nor has one whose actions are not those that were paid for: another compilation may round two almost equal Q values
+    another way.
+    """
+    is_last = jnp.arange(played.rewards.shape[1]) == played.rewards.shape[1] - 1
+    of_answers = jnp.where(is_last, paid.values[:, None], 0.0)
+    counts = paid.is_known & (played.actions == paid.actions).all(axis=1)
+    rewards = jnp.where(paid.by_answer[:, None], of_answers, played.rewards)
+    return replace(
+        played, rewards=jnp.where(counts[:, None], rewards, 0.0), alive=jnp.where(counts[:, None], played.alive, 0.0)
+    )
+
+
+def _of_episodes(batch: AnyBatch, played: Rollout, paid: Paid | None, config: LearnerConfig) -> dict[str, jax.Array]:
+    """Metrics of whole episodes: the mean return, the share that is complete, and the share that nobody paid."""
+    if paid is None:
+        return {"return": played.rewards.sum(1).mean(), "complete": complete(batch, played).mean()}
+    mean = lambda x, of: (x * of).sum() / jnp.maximum(of.sum(), 1)  # noqa: E731
+    counts = played.alive[:, 0]
+    metrics = {"return": mean(played.rewards.sum(1), counts), "unpaid": 1 - counts.mean()}
+    if config.reward == "mixed":
+        metrics["complete"] = mean(complete(batch, played), counts * ~paid.by_answer)
+    return metrics
 
 
 def complete(batch: AnyBatch, played: Rollout) -> jax.Array:
@@ -232,8 +304,10 @@ def complete(batch: AnyBatch, played: Rollout) -> jax.Array:
 
 
 Terms = Mapping[str, tuple[jax.Array, float]]  # by name (loss, weight)
-# (params, target_params, batch, key, temperature, epsilon) -> (losses, metrics)
-Objective = Callable[[PyTree, PyTree, AnyBatch, jax.Array, jax.Array, jax.Array], tuple[Terms, dict[str, jax.Array]]]
+# (params, target_params, batch, key, temperature, epsilon, paid) -> (losses, metrics)
+Objective = Callable[
+    [PyTree, PyTree, AnyBatch, jax.Array, jax.Array, jax.Array, Paid | None], tuple[Terms, dict[str, jax.Array]]
+]
 
 
 def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
@@ -241,10 +315,11 @@ def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objectiv
     weights = {"soft_q": 1.0, **config.losses}
 
     def objective(
-        params: PyTree, target: PyTree, batch: AnyBatch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
-    ) -> tuple[Terms, dict[str, jax.Array]]:
+        params: PyTree, target: PyTree, batch: AnyBatch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array,
+        paid: Paid | None,
+    ) -> tuple[Terms, dict[str, jax.Array]]:  # fmt: skip
         loss, metrics, played, looked = _play_for_q(
-            network, params, target, batch, key, temperature, epsilon, env, config
+            network, params, target, batch, key, temperature, epsilon, env, config, paid
         )
         terms = {"soft_q": (loss, weights["soft_q"])}
         # Encoded once for all losses that look at them; without one nothing is.
@@ -268,8 +343,9 @@ def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objectiv
 
 def _sft(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
     def objective(
-        params: PyTree, target: PyTree, batch: AnyBatch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
-    ) -> tuple[Terms, dict[str, jax.Array]]:
+        params: PyTree, target: PyTree, batch: AnyBatch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array,
+        paid: Paid | None,
+    ) -> tuple[Terms, dict[str, jax.Array]]:  # fmt: skip
         assert isinstance(batch, Batch)  # the config refuses a pool
         loss, metrics = trajectory_loss(network, params, batch, key, env)
         return {"sft": (loss, config.losses.get("sft", 1.0))}, metrics
@@ -308,20 +384,30 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
         params, target = jax.tree.map(jnp.array, params), jax.tree.map(jnp.array, params)
         return LearnerState(params, target, optimiser.init(params), jnp.int32(0), jnp.array(key, copy=True))
 
-    def update(state: LearnerState, batch: AnyBatch) -> tuple[LearnerState, dict[str, jax.Array]]:
+    def play(state: LearnerState, batch: AnyBatch) -> jax.Array:
+        policy = make_boltzmann(jnp.asarray(alpha(state.step)), jnp.asarray(epsilon(state.step)), config.top_k_actions)
+        key, params = jax.random.fold_in(state.key, state.step), state.params
+        if isinstance(batch, PoolBatch):
+            with_gold = config.reward != "answers"
+            return pool_rollout(network, params, batch, key, policy, env, with_gold=with_gold)[0].actions
+        return rollout(network, params, batch, key, policy, env).actions
+
+    def update(
+        state: LearnerState, batch: AnyBatch, paid: Paid | None = None
+    ) -> tuple[LearnerState, dict[str, jax.Array]]:
         now = jnp.asarray(alpha(state.step)), jnp.asarray(epsilon(state.step))
         key = jax.random.fold_in(state.key, state.step)
 
         def loss(params: PyTree, batch: AnyBatch) -> tuple[jax.Array, dict[str, jax.Array]]:
-            terms, metrics = objective(params, state.target_params, batch, key, *now)
+            terms, metrics = objective(params, state.target_params, batch, key, *now, paid)
             total, named = add_losses(terms)
             return total, metrics | named
 
-        def play(batch: AnyBatch) -> tuple[dict[str, jax.Array], PyTree]:
+        def of_part(batch: AnyBatch) -> tuple[dict[str, jax.Array], PyTree]:
             (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, batch)
             return metrics, stop_frozen(gradient, config.groups)
 
-        metrics, gradient = play(batch) if config.accumulate == 1 else _mean_over_parts(play, batch)
+        metrics, gradient = of_part(batch) if config.accumulate == 1 else _mean_over_parts(of_part, batch)
         # optax mixes Python floats of other types, which strict promotion refuses.
         with jax.numpy_dtype_promotion("standard"):
             step, opt_state = optimiser.update(gradient, state.opt_state, state.params)
@@ -332,7 +418,7 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
             metrics |= {"temperature": now[0], "epsilon": now[1]}
         return LearnerState(params, target, opt_state, state.step + 1, state.key), metrics
 
-    return Learner(init, update)
+    return Learner(init, update, play)
 
 
 def _mean_over_parts(play: Callable[[AnyBatch], tuple[dict, PyTree]], parts: AnyBatch) -> tuple[dict, PyTree]:

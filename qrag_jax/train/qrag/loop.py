@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.models.towers.q_network import PyTree
@@ -16,10 +17,11 @@ from qrag_jax.qrag.batching import Packer, Sample, materialise, with_mined
 from qrag_jax.qrag.retriever import QRagRetriever
 from qrag_jax.qrag.tasks import Task
 from qrag_jax.sharding import to_host
+from qrag_jax.train.answer_rewards import AnswerReward
 from qrag_jax.train.log import RunLog
 from qrag_jax.train.qrag.config import RunConfig, make_sampler
 from qrag_jax.train.qrag.job import Job, first_state, prepare, rows_multiple
-from qrag_jax.train.qrag.learner import Learner, LearnerState
+from qrag_jax.train.qrag.learner import Learner, LearnerState, Paid
 from qrag_jax.train.qrag.saving import Member, check_members, is_calibrated, save_batch, save_run
 from qrag_jax.train.run_folder import check_room, open_log, open_runs
 from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
@@ -37,6 +39,7 @@ def train(
     calibrate: Calibrate | None = None,
     start: Checkpoint | None = None,
     stop: Callable[[], bool] | None = None,
+    reward: AnswerReward | None = None,
 ) -> QRagRetriever:
     """Trains a retriever.
 
@@ -54,6 +57,7 @@ def train(
         start: a checkpoint of the same run (`checkpoint.load_checkpoint(out, groups=())`) to resume from: every later
             update is the same as without the stop, bit for bit on the same devices.
         stop: asked after every update; where it says True the run is saved and ends.
+        reward: your own, with learner.reward=answers or mixed; None is that of `config.answers`.
 
     Returns:
         The trained retriever.
@@ -64,7 +68,7 @@ def train(
             another run.
         Stopped: `stop` said so; the run is saved.
     """
-    return train_together([Member(config, out, start)], task, report, dev, calibrate, stop)[0]
+    return train_together([Member(config, out, start)], task, report, dev, calibrate, stop, reward)[0]
 
 
 def train_together(
@@ -74,6 +78,7 @@ def train_together(
     dev: Task | None = None,
     calibrate: Calibrate | None = None,
     stop: Callable[[], bool] | None = None,
+    reward: AnswerReward | None = None,
 ) -> list[QRagRetriever]:
     """Trains runs that differ in their seed only, in one update that is `vmap`ped over them; `train` for the rest.
 
@@ -86,7 +91,7 @@ def train_together(
     """
     check_members(members)
     with open_runs([(member.out, member.start) for member in members]), ExitStack() as opened:
-        job = prepare(members, task, dev, (lambda *_: None) if report is None else report)
+        job = prepare(members, task, dev, (lambda *_: None) if report is None else report, reward)
         state, shardings = first_state(job)
         _check_room(job, state)
         _offer_untrained(job, state)
@@ -146,8 +151,20 @@ def _make_trainer(
 def _with_pools(
     job: Job, update: Callable[..., tuple[LearnerState, dict]], first: int
 ) -> Callable[[LearnerState, Sample], tuple[LearnerState, dict]]:
-    """The update over the resident pools, with the sentences mined so far; `first` is the first update."""
-    pools, numbers, miner = (job.towers.chunks, job.towers.questions), count(first), job.miner
+    """The update over the resident pools, with the sentences mined so far or what a language model pays.
+
+    `first` is the first update.
+    """
+    pools, numbers, miner, payer = (job.towers.chunks, job.towers.questions), count(first), job.miner, job.payer
+    if payer is not None:
+        play = jax.jit(lambda state, *inputs: job.learner.play(state, materialise(*inputs)))
+
+        def with_answers(state: LearnerState, sample: Sample) -> tuple[LearnerState, dict]:
+            paid = payer(sample, np.asarray(play(state, *pools, sample)))
+            state, metrics = update(state, *pools, sample, None, paid)
+            return state, metrics | payer.reader.metrics()
+
+        return with_answers
     if miner is None:
         return lambda state, sample: update(state, *pools, sample)
     return lambda state, sample: update(state, *pools, sample, miner.before(state.params, next(numbers)))
@@ -192,6 +209,8 @@ def _results(job: Job, state: LearnerState, batch: Sample | None, calibrate: Cal
         params = job.layout.part(state.params, i) if best is None else best.params
         params = jax.tree.map(jnp.asarray, to_host(params, job.layout.mesh))
         trained.append(replace(job.towers.retriever, params=params))
+    if job.config.learner.reward != "gold":  # a threshold is fitted to gold
+        return trained
     if job.dev is not None and calibrate is not None and not all(map(is_calibrated, job.members)):
         rows = job.rows if batch is None else batch.distinct.shape[-1]
         fitted = [calibrate(retriever, job.dev) for retriever in trained]
@@ -205,7 +224,7 @@ def jitted_update(
 ) -> Callable[..., tuple[LearnerState, dict]]:
     """(state, chunk pool, question pool, sample) -> (state, metrics), compiled, with the old state's buffers reused.
 
-    A sample with places for mined texts comes with their ids, as a last argument.
+    A sample with places for mined texts comes with their ids, then what a language model paid for its episodes.
 
     Args:
         num_parts: `learner.accumulate`; above 1 the sample has one more axis in front.
@@ -215,8 +234,9 @@ def jitted_update(
     gather = materialise if num_parts == 1 else jax.vmap(materialise, in_axes=(None, None, 0, None))
 
     def one(
-        state: LearnerState, chunks: PyTree, questions: PyTree, sample: Sample, mined: jax.Array | None = None
-    ) -> tuple[LearnerState, dict]:
-        return learner.update(state, gather(chunks, questions, sample, mined))
+        state: LearnerState, chunks: PyTree, questions: PyTree, sample: Sample, mined: jax.Array | None = None,
+        paid: Paid | None = None,
+    ) -> tuple[LearnerState, dict]:  # fmt: skip
+        return learner.update(state, gather(chunks, questions, sample, mined), paid)
 
     return jit_update(one if num_members == 1 else jax.vmap(one, in_axes=(0, None, None, 0)), shardings)

@@ -42,6 +42,9 @@ def check_members(members: Sequence[Member]) -> None:
     if len(members) == 1:
         return
     config = members[0].config
+    if config.learner.reward != "gold":
+        reason = f"learner.reward={config.learner.reward}: a language model pays one run"
+        raise UsageError(f"{reason}; start each seed alone")
     if any(replace(member.config, seed=config.seed) != config for member in members) or config.data.seed is None:
         raise UsageError("runs that are trained together must differ only in seed, and must share data.seed")
     if config.model.mode != "latent" or config.model.encoder.source == "scratch":

@@ -5,7 +5,7 @@ from support.scripted_models import blocks_of, kind_of, make_judge
 from support.tiers import examples
 
 from qrag_jax.eval.answers.claims import ClaimScore, score_claims
-from qrag_jax.eval.answers.judges import Agreement, JudgeOptions
+from qrag_jax.llm.judges import Agreement, JudgeOptions
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.measures.answer_scores import GivenAnswer
 from qrag_jax.types import UsageError

@@ -4,9 +4,9 @@ from support.answers import READINGS, make_reader, make_record, make_task
 from support.scripted_models import make_judge
 
 from qrag_jax.eval.answers.answer_rows import answer_rows, bound_readings
-from qrag_jax.eval.answers.judges import Agreement
 from qrag_jax.eval.answers.measure_answers import MeasureOptions
 from qrag_jax.eval.answers.report import format_answers
+from qrag_jax.llm.judges import Agreement
 from qrag_jax.llm.scripted import failed
 
 

@@ -9,7 +9,8 @@ from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange, all_ranges, f
 from qrag_jax.chunking.tree.plan_texts import plan_json
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.names import DECODER_REWARDS
-from qrag_jax.train.decoder.rewards import RewardOptions, checked_values, combine
+from qrag_jax.train.answer_rewards import checked_values
+from qrag_jax.train.decoder.rewards import RewardOptions, combine
 from qrag_jax.types import Generation, InputError, UsageError
 
 _TRACE = "It asks for one fact."  # five words

@@ -163,7 +163,7 @@ def scored_run(tmp_path_factory):
     chex.clear_trace_counter()
     folder, dev, scored, calibrated = tmp_path_factory.mktemp("dev") / "run", make_vectors_task(4), [], []
 
-    def make_score(retriever, task, batch_size, seed, mesh, pools):
+    def make_score(retriever, task, batch_size, seed, mesh, pools, *_):
         assert (
             task is dev
             and pools is None
@@ -441,10 +441,10 @@ def test_a_question_beyond_its_window_is_cut_and_counted(tmp_path):
 def counting_learner():
     """Its update counts the steps and shows the batch."""
 
-    def update(state, batch):
+    def update(state, batch, paid):
         return state.replace(step=state.step + 1), {"questions": batch.questions.vectors, "chunks": batch.table.vectors}
 
-    return Learner(lambda params, key: params, update)
+    return Learner(lambda params, key: params, update, lambda state, batch: jnp.zeros((4, 2), jnp.int32))
 
 
 def update_once():

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from qrag_jax.eval.answers.judges import Agreement, agreement
+from qrag_jax.llm.judges import Agreement, agreement
 
 
 def test_two_judges_by_hand():

@@ -1,7 +1,7 @@
 import pytest
 from support.scripted_models import blocks_of, make_judge
 
-from qrag_jax.eval.answers.judges import Agreement, JudgeOptions, judge_answers
+from qrag_jax.llm.judges import Agreement, JudgeOptions, judge_answers
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.measures.answer_scores import GivenAnswer
 from qrag_jax.types import UsageError

@@ -1,5 +1,5 @@
-from qrag_jax.eval.answers.judges import JudgeOptions, ask_each, calls_of, judge_name
 from qrag_jax.llm.json_answers import Boolean, Record
+from qrag_jax.llm.judges import JudgeOptions, ask_each, calls_of, judge_name
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.types import Message
 

@@ -1,0 +1,273 @@
+"""Episodes that a language model pays: what it reads, what is learned, what is dropped and what is refused."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.networks import LATENT
+
+from qrag_jax.data.questions.examples import read_examples
+from qrag_jax.qrag.batching import Packer, materialise
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig
+from qrag_jax.qrag.tasks import examples_task, subset
+from qrag_jax.train.answer_rewards import AnswerRewardConfig, Asked
+from qrag_jax.train.optimise import ScheduleConfig
+from qrag_jax.train.qrag.config import DataConfig, DevConfig, RunConfig, make_sampler, training_tasks
+from qrag_jax.train.qrag.job import first_state, prepare
+from qrag_jax.train.qrag.learner import LearnerConfig, RewardSource
+from qrag_jax.train.qrag.loop import train, train_together
+from qrag_jax.train.qrag.paying import Payer, Reader
+from qrag_jax.train.qrag.saving import Member
+from qrag_jax.types import Example, InputError, UsageError
+
+COLOURS = ("red", "blue", "green", "gold", "black", "white", "pink", "grey")
+SCRATCH = EncoderSpec("scratch", num_layers=1, window=8, question_window=8, hidden_size=16, num_heads=2)
+
+
+def make_examples(gold=True, answer="yes"):
+    """The question names two colours; the chunks of these colours answer it."""
+    rng, examples = np.random.default_rng(0), []
+    for i in range(24):
+        shown = rng.permutation(COLOURS)[:5].tolist()
+        right = sorted(rng.permutation(5)[:2].tolist())
+        asked = " ".join(shown[j] for j in right)
+        examples.append(
+            Example(
+                f"q{i}", f"what of {asked}", tuple(f"{one} box" for one in shown), tuple(right) if gold else (), answer
+            )
+        )
+    return examples
+
+
+def make_run(reward: RewardSource = "answers", **options):
+    model = ModelConfig(mode="latent", encoder=SCRATCH, latent=replace(LATENT, dim=16))
+    data = DataConfig(task="jsonl", paths=("given",), batch_size=12, stretch=1.0)
+    learner = LearnerConfig(reward=reward, learning_rate=ScheduleConfig(0.01, 0.0))
+    fixed = {"num_updates": 3, "log_every": 1, "model": model, "data": data, "learner": learner}
+    whole: dict[str, Any] = fixed | {"env": EnvConfig(num_steps=2, reward="at_end", penalty=False)} | options
+    return RunConfig(**whole)
+
+
+def is_right(one):
+    return set(one.question.split()[2:]) == {passage.split()[0] for passage in one.passages}
+
+
+def lines_of(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()[1:]]
+
+
+def test_passages_come_in_the_order_of_the_document_and_gold_is_not_read():
+    task, asked = examples_task("t", make_examples(gold=False)), []
+
+    def reward(batch):
+        asked.extend(batch)
+        return [0.5] * len(batch)
+
+    config = make_run()
+    sample = make_sampler(task, Packer(), config)(0)
+    actions = np.array([[3, 1]] * 12)
+    paid = Payer(task, Reader(reward), "answers")(sample, actions)
+    examples = [make_examples()[int(query)] for query in sample.queries]
+    assert [one.passages for one in asked] == [(e.chunks[1], e.chunks[3]) for e in examples]
+    assert [one.question for one in asked] == [e.question for e in examples]
+    assert {one.references for one in asked} == {("yes",)}
+    assert paid.values.tolist() == [0.5] * 12 and paid.is_known.all() and paid.by_answer.all()
+
+
+def test_each_question_is_asked_once_with_the_same_passages():
+    task, sizes = examples_task("t", make_examples()), []
+
+    def reward(batch):
+        sizes.append(len(batch))
+        return [1.0] * len(batch)
+
+    payer = Payer(task, Reader(reward), "answers")
+    sample = make_sampler(task, Packer(), make_run())(0)
+    payer(sample, np.array([[3, 1]] * 12))
+    payer(sample, np.array([[1, 3]] * 11 + [[0, 1]]))
+    assert sizes == [12, 1] and payer.reader.metrics()["read"] == 13
+
+
+def test_a_mixture_is_paid_by_gold_where_there_is_some():
+    examples = [replace(one, gold=one.gold if i % 2 else ()) for i, one in enumerate(make_examples())]
+    task = examples_task("t", examples)
+    config = make_run("mixed")
+    sample = make_sampler(task, Packer(), config)(0)
+    paid = Payer(task, Reader(lambda asked: [-1.0] * len(asked)), "mixed")(sample, np.array([[0, 1]] * 12))
+    assert paid.by_answer.tolist() == [not examples[int(query)].gold for query in sample.queries]
+    assert paid.is_known.all() and paid.values.tolist() == [-1.0 if by else 0.0 for by in paid.by_answer]
+
+
+def before_update(reward, source: RewardSource = "answers"):
+    """(job, state, sample, batch) before an update."""
+    task, config = examples_task("t", make_examples()), make_run(source)
+    job = prepare([Member(config, None)], task, None, lambda *_: None, reward)
+    state, _ = first_state(job)
+    sample = make_sampler(task, Packer(), config)(0)
+    batch = materialise(job.towers.chunks, job.towers.questions, jax.tree.map(jnp.asarray, sample))
+    return job, state, sample, batch
+
+
+def pay(job, state, sample, batch):
+    assert job.payer is not None
+    return job.payer(sample, np.asarray(job.learner.play(state, batch)))
+
+
+def test_an_update_by_answers_equals_one_by_gold_that_pays_the_same():
+    job, state, sample, batch = before_update(lambda asked: [float(is_right(one)) for one in asked])
+    paid = pay(job, state, sample, batch)
+    after, metrics = job.learner.update(state, batch, paid)
+    other, gold_state, _, gold_batch = before_update(None, "gold")
+    wanted, gold_metrics = other.learner.update(gold_state, gold_batch)
+    assert paid.values.sum() > 0  # else both would learn from nothing
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), after.params, wanted.params)
+    assert metrics["return"] == pytest.approx(gold_metrics["return"]) and metrics["unpaid"] == 0
+    assert "complete" not in metrics  # gold is not read
+
+
+def test_an_episode_that_nobody_paid_changes_nothing():
+    job, state, sample, batch = before_update(lambda asked: [1.0] * len(asked))
+    paid = pay(job, state, sample, batch)
+    some = np.arange(12) < 5
+    dropped = replace(paid, is_known=some)
+    other = replace(dropped, values=np.where(some, paid.values, 77.0).astype(np.float32))
+    one, two = (job.learner.update(state, batch, each) for each in (dropped, other))
+    jax.tree.map(np.testing.assert_array_equal, one[0].params, two[0].params)
+    assert one[1]["unpaid"] == pytest.approx(7 / 12) and one[1]["return"] == 1.0
+    whole = job.learner.update(state, batch, paid)[1]
+    assert whole["loss"] != one[1]["loss"]
+
+
+def test_an_episode_of_other_actions_is_not_paid():
+    job, state, sample, batch = before_update(lambda asked: [1.0] * len(asked))
+    actions = np.array(job.learner.play(state, batch))
+    paid = pay(job, state, sample, batch)
+    moved = actions.copy()
+    moved[:3] = moved[:3, ::-1]
+    metrics = job.learner.update(state, batch, replace(paid, actions=moved))[1]
+    assert metrics["unpaid"] == pytest.approx(3 / 12)
+
+
+COLD = ("blue", "black", "grey")
+
+
+def test_it_learns_from_answers_alone_and_counts_failed_calls(tmp_path):
+    """Cold colours are paid; some questions always fail, and is never taken as 0."""
+    task = examples_task("t", make_examples(gold=False))
+
+    def reward(asked):
+        cold = [sum(passage.split()[0] in COLD for passage in one.passages) / 2 for one in asked]
+        return [None if hash_of(one) % 3 == 0 else value for one, value in zip(asked, cold, strict=True)]
+
+    learner = replace(make_run().learner, lambda_=1.0, learning_rate=ScheduleConfig(0.02, 0.0))
+    train(make_run(num_updates=60, learner=learner), task, tmp_path / "run", reward=reward)
+    lines = lines_of(tmp_path / "run")
+    best = np.mean([min(2, sum(c.split()[0] in COLD for c in one.chunks)) / 2 for one in make_examples()])
+    assert lines[0]["return"] < 0.6 * best < 0.9 * best < lines[-1]["return"]
+    assert any(line["unpaid"] for line in lines) and lines[-1]["read"] <= 24 * math.comb(5, 2)
+
+
+def hash_of(one):
+    return sum(map(ord, one.question))
+
+
+def test_an_update_whose_calls_all_fail_is_an_error():
+    task = examples_task("t", make_examples(gold=False))
+    sample = make_sampler(task, Packer(), make_run())(0)
+    with pytest.raises(InputError, match="every call of this update failed"):
+        Payer(task, Reader(lambda asked: [None] * len(asked)), "answers")(sample, np.array([[0, 1]] * 12))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([math.nan] * 3, "reward answers: value nan of question 0 is not a finite number"),
+        ("111", "reward answers: it returned '111'"),
+        ([1.0] * 2, "reward answers: 2 values for 3 questions"),
+        (["1", 1, 1], "reward answers: value '1' of question 0 is not a finite number"),
+    ],
+)
+def test_rewards_that_are_not_numbers_are_refused(values, message):
+    asked = [Asked("q", (passage,), ("a",)) for passage in "xyz"]
+    with pytest.raises(InputError, match=message):
+        Reader(lambda asked: values).values(asked)
+
+
+def test_held_out_questions_are_paid_by_answers(tmp_path):
+    task = examples_task("t", make_examples(gold=False))
+    dev = subset(task, np.arange(4), "dev")
+    config = make_run(num_updates=2, dev=DevConfig(share=0.2, every=1))
+
+    def reward(asked):
+        return [0.25] * len(asked)
+
+    def calibrate(*_):
+        raise AssertionError("a threshold needs gold")
+
+    train(config, task, tmp_path / "run", dev=dev, reward=reward, calibrate=calibrate)
+    assert [line["dev_return"] for line in lines_of(tmp_path / "run")] == [0.25, 0.25]
+
+
+def test_files_without_gold(tmp_path):
+    rows = [
+        {"question": "what of red", "chunks": ["red box", "blue box"], "answer": "yes"},
+        {"question": "what of blue", "chunks": ["red box", "blue box"], "gold": None, "answer": "yes"},
+        {"question": "what of gold", "chunks": ["gold box", "blue box"], "gold": [0]},
+    ]
+    path = tmp_path / "q.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = replace(make_run().data, paths=(str(path),))
+    task, _ = training_tasks(make_run("mixed", data=data))
+    assert np.array(task.num_gold).tolist() == [0, 0, 1]
+    with pytest.raises(InputError, match=r"1 of 3 questions have no answer, so .* q.jsonl:3"):
+        train(make_run(data=data), task, reward=lambda asked: [1.0] * len(asked))
+    paid, _ = training_tasks(make_run(data=data))
+    assert list(paid.query_ids) == ["q.jsonl:1", "q.jsonl:2"] and paid.num_left_out == 1
+    assert paid.notes == ("1 questions left out, without an answer that passages could be paid by",)
+    with pytest.raises(InputError, match="q.jsonl:1: gold must be a list"):
+        training_tasks(make_run("gold", data=data))
+    path.write_text(json.dumps(rows[0] | {"answer": " "}) + "\n")
+    with pytest.raises(InputError, match="q.jsonl:1: gives neither gold nor an answer"):
+        read_examples(path, needs_gold=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"env": EnvConfig(reward="at_end", stop=True)}, "env.stop must be false"),
+        ({"env": EnvConfig(end_at_completion=True)}, "env.end_at_completion must be false"),
+        ({"env": EnvConfig(fact_reward=0.2)}, "env.fact_reward must be 0"),
+        ({"data": DataConfig(task="worlds")}, "data.task=worlds: its questions have no answers"),
+        ({"answers": AnswerRewardConfig("f1"), "learner": LearnerConfig()}, "answers works only with learner.reward"),
+    ],
+)
+def test_runs_that_answers_cannot_pay_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        make_run(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "sft"}, "learner.objective=sft"),
+        ({"losses": {"ranking": 1.0}}, "learner.losses.ranking learns from gold chunks"),
+        ({"losses": {"stop": 1.0}}, "learner.losses.stop learns from gold chunks"),
+        ({"accumulate": 2}, "learner.accumulate=2 must be 1"),
+    ],
+)
+def test_losses_that_need_gold_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        LearnerConfig(reward="answers", **options)
+
+
+def test_seeds_are_not_trained_together():
+    config = make_run()
+    members = [Member(replace(config, seed=seed, data=replace(config.data, seed=0)), None) for seed in (0, 1)]
+    with pytest.raises(UsageError, match="a language model pays one run"):
+        train_together(members, examples_task("t", make_examples()), reward=lambda asked: [1.0] * len(asked))
