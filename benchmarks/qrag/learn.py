@@ -2,6 +2,7 @@
 
     python -m benchmarks.qrag.learn folders DATA HTTPX OUT     # writes the documents and their questions
     python -m benchmarks.qrag.learn run OUT [--seeds 0 1 2] [--only hotpot ...]
+    python -m benchmarks.qrag.learn labels OUT DATA [--seeds 0]  # HotpotQA with labels, after `run` and alone
     python -m benchmarks.qrag.learn table  # benchmarks/qrag/results/learn/README.md
 
 `folders` writes the pooled passages of the dev questions of HotpotQA, MuSiQue and 2WikiMultihopQA, a file each, which
@@ -9,6 +10,10 @@ is one chunk; the documentation of httpx (HTTPX is a clone of github.com/encode/
 of the Lord, of ELTeC) and 60 papers (of SciSumm). `run` is, for each folder, `qrag index build` (of passages with
 `--strategy document`), `qrag learn INDEX` for each seed, and `qrag eval RUN --corpus INDEX --jsonl QUESTIONS`. `learn`
 sees no question of the sets.
+
+`labels` trains on the first 100, 500 and all labelled train questions of HotpotQA, whose passages are one pool: from
+untrained vectors (configs/qrag/corpus_latent.yaml), or from the run that learned from the dev passages without labels
+(configs/qrag/learn_latent.yaml with `init`). Both are scored as in `run`.
 
 The 30 questions to each of httpx, novel and papers (questions/) were written and committed before any search; 15 need
 one place, 15 need two. The form of made questions and of Q was chosen on httpx and on the dev questions of the three
@@ -26,23 +31,29 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.common import arguments, grid, interval, machine, place, tested
+from benchmarks.common import CONFIGS, arguments, grid, interval, machine, place, tested
 from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.config import load_config
 from qrag_jax.data.questions.multihop import READERS
 from qrag_jax.eval.retrieval.score import open_run
-from qrag_jax.eval.tables import share
+from qrag_jax.eval.tables import dress, new_figure, share, write_png
 from qrag_jax.index.build import build_index, index_settings
 from qrag_jax.index.load import load_index
 from qrag_jax.measures.aggregate import holm_p_values, mean_interval, over_seeds, paired_difference
+from qrag_jax.models.towers.q_network import VectorRows
 from qrag_jax.qrag.pool_search import make_pool_bank
-from qrag_jax.qrag.pool_sets import corpus_pool
-from qrag_jax.qrag.retriever import with_fresh_params
+from qrag_jax.qrag.pool_sets import corpus_pool, multihop_pool
+from qrag_jax.qrag.retriever import new_retriever, with_fresh_params
+from qrag_jax.qrag.tasks import Task, subset
 from qrag_jax.service.learning import LearnRequest, learn
 from qrag_jax.service.pooled import PooledRequest, evaluate_pool
+from qrag_jax.train.qrag.config import RunConfig, split_pool
+from qrag_jax.train.qrag.loop import train
 
 RESULTS = Path(__file__).parent / "results" / "learn"
 LABELLED = Path(__file__).parent / "results" / "corpus"
 QUESTIONS = Path(__file__).parent / "questions"
+NUM_LABELLED = (100, 500)
 SETS = {"hotpot": "hotpotqa", "musique": "musique", "2wiki": "2wiki"}
 OWN = ("httpx", "novel", "papers")
 NOVEL, NOTES, KS = "ENG19005_Steel", "notes best_of+bm25", (1, 2, 4, 10)
@@ -136,6 +147,86 @@ def untrained(folder: Path, index: Path, asked: Path) -> list[dict[str, Any]]:
     ]
 
 
+def run_labels(out: Path, data: Path, seeds: Sequence[int]) -> None:
+    """Trains on labelled questions to one pool, which is embedded once, and scores each run on the dev passages."""
+    rows = [line for name in ("train", "train_more") for line in _lines(data / "hotpotqa" / f"{name}.jsonl.gz")]
+    path = out / "hotpot_labelled.jsonl"
+    path.write_text("".join(rows))
+    task = multihop_pool([("hotpot", str(path))])
+    for seed in seeds:
+        for number in (*NUM_LABELLED, len(task)):
+            for start in ("untrained", "learned"):
+                told, folder = RESULTS / f"labels_{start}_{number}_{seed}.json", out / f"run_{start}_{number}_{seed}"
+                if told.exists():
+                    continue
+                own = ["corpus_latent.yaml", f"seed={seed}", f"data.paths=[hotpot:{path}]"]
+                if start == "learned":
+                    own = ["learn_latent.yaml", *own[1:], "dev.margin=0", f"init={out / f'run_hotpot_{seed}'}"]
+                config = load_config(RunConfig, CONFIGS / own[0], own[1:])
+                if task.pool is not None and task.pool.vectors is None:
+                    task = replace(task, pool=replace(task.pool, vectors=_vectors(config, task)))
+                few, dev = split_pool(subset(task, np.arange(number)), config)
+                train(config, few, folder, dev=dev)
+                pooled = PooledRequest(
+                    str(folder), "jsonl", str(out / "hotpot.jsonl"), str(out / "hotpot.index"), ks=KS
+                )
+                found = evaluate_pool(replace(pooled, methods=("trained",)))
+                kept = [{key: row[key] for key in ("method", "id", "gold", "picks")} for row in found.questions]
+                about = {"start": start, "labelled": number, "seed": seed, **machine()}
+                told.write_text(json.dumps({"about": about, "questions": kept}) + "\n")
+                print(start, number, seed, [(row["k"], round(row["all_gold"], 3)) for row in found.rows], flush=True)
+
+
+def _vectors(config: RunConfig, task: Task) -> np.ndarray:
+    _, rows, _ = new_retriever(config.model, config.env, task.texts, jax.random.key(0), questions=task.questions)
+    assert isinstance(rows, VectorRows)
+    return np.asarray(rows.vectors)
+
+
+def _lines(path: Path) -> list[str]:
+    with gzip.open(path, "rt") as file:
+        return list(file)
+
+
+def write_labels() -> str:
+    """Table and plot of `run_labels`: all gold among 4 by the number of labelled questions."""
+    found: dict[tuple[str, int], list[np.ndarray]] = {}
+    for path in sorted(RESULTS.glob("labels_*.json")):
+        one = json.loads(path.read_text())
+        key = one["about"]["start"], one["about"]["labelled"]
+        found.setdefault(key, []).append(_found(one, "trained")[:, KS.index(4)])
+    if not found:
+        return ""
+    files = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("hotpot_[0-9].json"))]
+    found["untrained", 0] = [_found(files[0], "untrained")[:, KS.index(4)]]
+    found["learned", 0] = [_found(one, "trained")[:, KS.index(4)] for one in files]
+    numbers, rows = sorted({number for _, number in found}), []
+    for number in numbers:
+        cells = [found.get((start, number), []) for start in ("untrained", "learned")]
+        each = [interval(over_seeds(list(map(mean_interval, own)))) if own else "" for own in cells]
+        gain = paired_difference(*(np.mean(own, axis=0) for own in reversed(cells))) if all(cells) else None
+        test = (
+            ["", ""]
+            if gain is None
+            else [f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]", f"{gain.p_value:.4f}"]
+        )
+        rows.append([f"{number:,}", *each, *test, str(len(cells[0]))])
+    figure = new_figure(5, 3.2)
+    axes = figure.subplots()
+    for start, told in (("untrained", "labels alone"), ("learned", "`learn` first")):
+        means = [float(np.mean(found[start, number])) if (start, number) in found else np.nan for number in numbers]
+        axes.plot(range(len(numbers)), means, marker="o", label=told)
+    axes.set_xticks(range(len(numbers)), [f"{number:,}" for number in numbers])
+    dress(axes, "HotpotQA dev passages, pooled", "labelled questions", "all gold among 4")
+    axes.legend()
+    write_png(RESULTS / "labels.png", figure)
+    heads = ["labelled", "labels alone", "`learn` first", "difference", "p", "seeds"]
+    text = "All gold among 4 of the 246 dev questions. p is not corrected.\n\n"
+    return (
+        "## With labelled questions\n\n" + text + "\n".join(grid(heads, rows)) + "\n\n![the same as a plot](labels.png)"
+    )
+
+
 def write_table() -> None:
     """The page of all results."""
     table, tests, abouts, by_places = [], [], [], []
@@ -179,6 +270,7 @@ def write_table() -> None:
     ]
     parts.append("## Paired tests, all gold at 4\n\nMean of the learned seeds minus the method; p corrected (Holm).")
     parts.append("\n".join(grid(["folder", "against", "difference", "95% interval", "p (Holm)", "n"], rows)))
+    parts += filter(None, [write_labels()])
     parts.append("## Runs\n\n" + "\n".join(map(_about, abouts)))
     (RESULTS / "README.md").write_text("\n\n".join(parts) + "\n")
 
@@ -218,7 +310,7 @@ def _by_places(name: str, files: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 def main() -> None:
     parser: argparse.ArgumentParser = arguments(__doc__)
-    parser.add_argument("stage", choices=("folders", "run", "table"))
+    parser.add_argument("stage", choices=("folders", "run", "labels", "table"))
     parser.add_argument("paths", type=Path, nargs="*")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--only", nargs="*", choices=(*SETS, *OWN), default=[*SETS, *OWN])
@@ -228,6 +320,8 @@ def main() -> None:
         write_folders(*args.paths)
     elif args.stage == "run":
         run(args.paths[0], args.only, args.seeds)
+    elif args.stage == "labels":
+        run_labels(args.paths[0], args.paths[1], args.seeds)
     write_table()
 
 
