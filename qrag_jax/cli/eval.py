@@ -159,9 +159,9 @@ def _run_pooled(args: argparse.Namespace) -> int:
     if args.json != STDOUT:
         heads = ["task", "method", "k", "all gold", "95% interval", "recall", "n", "chunks"]
         lines = [
-            [row["task"], row["method"], str(row["k"]), share(row["all_gold"]),
-             f"[{share(row['low'])}, {share(row['high'])}]", share(row["recall"]), str(row["n"]),
-             f"{row['num_chunks']:,}"]
+            [row["task"], row["method"] + f", beam {row['beam_width']}" * (row["beam_width"] > 1), str(row["k"]),
+             share(row["all_gold"]), f"[{share(row['low'])}, {share(row['high'])}]", share(row["recall"]),
+             str(row["n"]), f"{row['num_chunks']:,}"]
             for row in found.rows
         ]  # fmt: skip
         print(shown_lines("\n".join(align([heads, *lines]))))

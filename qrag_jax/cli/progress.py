@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-_SHOWN = ("complete", "loss")  # metrics of an update that show whether it learns
+_SHOWN = ("complete", "return", "loss")  # metrics of an update that show whether it learns; of the first two one
 _LONG = 4.0  # seconds that reranking may take without a word about them
 _NOTE = "now"  # the stage that shows notes
 
@@ -59,7 +59,10 @@ class _Stage:
         if seconds > 0 and self.num_read + self.num_written:
             read, written = self.num_read / seconds, self.num_written / seconds
             facts.append(f"{read:,.0f} tokens/s read and {written:,.0f} written")
-        facts += [f"{name} {self.metrics[name]:.3g}" for name in _SHOWN if name in self.metrics]
+        shown = [
+            name for name in _SHOWN if name in self.metrics and not (name == "return" and "complete" in self.metrics)
+        ]
+        facts += [f"{name} {self.metrics[name]:.3g}" for name in shown]
         return f"{self.done:,}/{self.of:,}  {', '.join(facts)}".rstrip()
 
 

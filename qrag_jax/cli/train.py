@@ -191,6 +191,8 @@ class _Signals:
 
 def _say_result(run: "TrainedRun") -> None:
     """Reports the result on standard error."""
+    from qrag_jax.service.training import learned
+
     facts, encoder, last, chosen = run.data, run.config.model.encoder, run.metrics, run.chosen
     if facts.get("num_texts_cut"):
         say(
@@ -203,10 +205,13 @@ def _say_result(run: "TrainedRun") -> None:
             f"{encoder.question_window} tokens; only their beginning was read"
         )
     if chosen is not None:
+        fitted = ""
+        if "threshold" in chosen:
+            fitted = f"; their threshold is {chosen['threshold']:.4g} (F1 {chosen['fact_f1']:.3f}, "
+            fitted += f"{chosen['num_questions']:,} questions)"
         say(
-            f"update {chosen['update']:,} was best on the held-out questions (mean return {chosen['return']:.3f}); "
-            f"their threshold is {chosen['threshold']:.4g} (F1 {chosen['fact_f1']:.3f}, "
-            f"{chosen['num_questions']:,} questions)"
+            f"update {chosen['update']:,} was best on the held-out questions (mean return {chosen['return']:.3f})"
+            f"{fitted}"
         )
         if chosen["update"] == 0:  # dev.untrained
             say("training did not help, so the result is the untrained retriever; train longer, or on more questions")
@@ -217,10 +222,11 @@ def _say_result(run: "TrainedRun") -> None:
                 "with qrag eval --beam_width"
             )
     folder = shlex.quote(str(run.out))
-    say(
-        f"trained: {run.out}, {last['step']:,} updates in {last['seconds']:,.0f} s, {last['complete']:.1%} of the last "
-        "training episodes complete"
-    )
+    if "read" in last:
+        told = f"{last['read']:,.0f} sets of chunks in {last['read_seconds']:,.0f} s"
+        told += f", {last['read_tokens']:,.0f} new tokens" if "read_tokens" in last else ""
+        say(f"the language model read {told}; {last['unpaid']:.1%} of the last training episodes unpaid")
+    say(f"trained: {run.out}, {last['step']:,} updates in {last['seconds']:,.0f} s, {learned(last)}")
     say(f"next: qrag eval {folder} {_EVAL_FLAGS[run.config.data.task]}")
     if run.config.data.task != "vectors":
         say(f'      qrag find {folder} FILES... "question"')

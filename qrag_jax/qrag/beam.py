@@ -29,6 +29,7 @@ from qrag_jax.models.towers.q_network import Network, PyTree
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.env import Batch, EnvConfig, Rollout, allowed_actions, observe, q_values, rollout
 from qrag_jax.qrag.policy import make_greedy
+from qrag_jax.qrag.pool import PoolBatch, look, pool_positions
 from qrag_jax.types import UsageError
 
 _PER_QUESTION = tuple(field.name for field in fields(Batch))[1:]  # all but the table
@@ -88,10 +89,79 @@ def beam_search(
     Raises:
         UsageError: `width` below 1.
     """
+    rows = (network.actions(params, batch.table) if action_vectors is None else action_vectors)[batch.chunks]
+    num_chunks = batch.chunks.shape[1]
+
+    def see(actions: Array) -> _Seen:
+        repeat = _repeater(actions.shape[0] // len(batch.env))
+        flat = Batch(batch.table, *(repeat(getattr(batch, name)) for name in _PER_QUESTION))
+        taken = jnp.sort(actions, axis=1)
+        allowed = allowed_actions(flat.valid, taken, config)
+        rho, rotation = observe(flat, taken, config, network.num_rotated)
+        q = q_values(network, params, repeat(rows), flat, taken, rotation, config).sum(1)
+        q = jnp.where(allowed, q, -jnp.inf)
+        ids = jnp.broadcast_to(jnp.arange(num_chunks, dtype=jnp.int32), q[:, :num_chunks].shape)
+        return _Seen(ids, q[:, :num_chunks], q[:, num_chunks:], lambda best: jnp.take_along_axis(rho, best, axis=1))
+
+    return _search(see, len(batch.env), config, width, threshold)
+
+
+def pool_beam_search(
+    network: Network,
+    params: PyTree,
+    batch: PoolBatch,
+    config: EnvConfig,
+    width: int,
+    threshold: Float[Array, ""] | float = -jnp.inf,
+) -> Plan:
+    """`beam_search` over one pool of many documents: each beam searches it at each step. Actions are chunk ids.
+
+    Raises:
+        UsageError: `width` below 1, or `PoolConfig.base="hybrid"`, whose Q is a score of plain search and no return.
+    """
+    if config.pool is not None and config.pool.base == "hybrid":
+        raise UsageError("beams compare returns, but Q of a run with env.pool.base=hybrid is a score of plain search")
+    actions_of_pool = network.actions(params, batch.pool.rows)
+
+    def see(actions: Array) -> _Seen:
+        num_beams, t = actions.shape
+        repeat = _repeater(num_beams // len(batch.env))
+        flat = batch.replace(questions=repeat(batch.questions), gold=repeat(batch.gold), env=repeat(batch.env))
+        taken = jnp.pad(actions, ((0, 0), (0, config.num_steps - t)), constant_values=-1)
+        seen = look(network, params, flat, actions_of_pool, taken, jnp.int32(t), config)
+        num = seen.ids.shape[1]
+        q = jnp.where(seen.allowed, seen.q.sum(1), -jnp.inf)
+
+        def positions(best: Array) -> Array:
+            ids = jnp.maximum(jnp.take_along_axis(seen.ids, best, axis=1), 0)
+            return jax.vmap(pool_positions, in_axes=(None, 0, 0, None))(batch.pool, taken, ids, config)
+
+        return _Seen(seen.ids, q[:, :num], q[:, num:], positions)
+
+    return _search(see, len(batch.env), config, width, threshold)
+
+
+class _Seen(NamedTuple):
+    """The actions of states: ids int32 [states, n], Q of chunks [states, n] and of STOP [states, 0 or 1], -inf where
+    they are not allowed, and a function from places in `ids` to positions."""
+
+    ids: jax.Array
+    q: jax.Array
+    stop_q: jax.Array
+    positions: Callable[[jax.Array], jax.Array]
+
+
+def _repeater(times: int) -> Callable[[PyTree], PyTree]:
+    """Repeats each row, once for each beam of its question."""
+    return lambda tree: jax.tree.map(lambda leaf: jnp.repeat(leaf, times, axis=0), tree)
+
+
+See = Callable[[jax.Array], _Seen]  # of the actions of all beams, int32 [batch * beams, t], in the order of their picks
+
+
+def _search(see: See, size: int, config: EnvConfig, width: int, threshold: Array | float) -> Plan:
     if width < 1:
         raise UsageError(f"beam width {width}: at least 1 beam is needed")
-    size = batch.chunks.shape[0]
-    rows = (network.actions(params, batch.table) if action_vectors is None else action_vectors)[batch.chunks]
     beams = _Beams(
         actions=jnp.zeros((size, 1, 0), jnp.int32),
         q_values=jnp.zeros((size, 1, 0)),
@@ -102,39 +172,24 @@ def beam_search(
         finished=jnp.zeros((size, 1), bool),
     )
     for _ in range(config.num_steps):
-        beams = _best(_expand(network, params, batch, rows, beams, config, width, threshold), width)
+        beams = _best(_expand(see, beams, config, width, threshold), width)
     first = lambda x: x[:, 0]  # noqa: E731
     return Plan(*(first(x) for x in (beams.actions, beams.q_values, beams.positions, beams.num_kept, beams.scores)))
 
 
-def _expand(
-    network: Network,
-    params: PyTree,
-    batch: Batch,
-    rows: Float[Array, "batch chunks dim"],
-    beams: _Beams,
-    config: EnvConfig,
-    width: int,
-    threshold: Array | float,
-) -> _Beams:
+def _expand(see: See, beams: _Beams, config: EnvConfig, width: int, threshold: Array | float) -> _Beams:
     """Children of every beam: its best `width` chunks, STOP, or, of a finished beam, itself with one more chunk."""
     size, num_beams, t = beams.actions.shape
-    num_chunks = batch.chunks.shape[1]
-    repeat = lambda x: jax.tree.map(lambda leaf: jnp.repeat(leaf, num_beams, axis=0), x)  # noqa: E731
-    flat = Batch(batch.table, *(repeat(getattr(batch, name)) for name in _PER_QUESTION))
-    taken = jnp.sort(beams.actions.reshape(size * num_beams, t), axis=1)
-    allowed = allowed_actions(flat.valid, taken, config)
-    rho, rotation = observe(flat, taken, config, network.num_rotated)
-    q = q_values(network, params, repeat(rows), flat, taken, rotation, config).sum(1)
-    q = jnp.where(allowed, q, -jnp.inf)
-    q, stop_q = q[:, :num_chunks], q[:, num_chunks:]
+    seen = see(beams.actions.reshape(size * num_beams, t))
     split = lambda x: x.reshape(size, num_beams, *x.shape[1:])  # noqa: E731
-    best_q, best = jax.lax.top_k(q, min(width, num_chunks))  # equal values: the first in document order
-    best_q, best, position = (split(x) for x in (best_q, best, jnp.take_along_axis(rho, best, axis=1)))
+    # Equal values: the first in document order.
+    best_q, places = jax.lax.top_k(seen.q, min(width, seen.q.shape[1]))
+    best_q, position = split(best_q), split(seen.positions(places))
+    best, stop_q = split(jnp.take_along_axis(seen.ids, places, axis=1)), split(seen.stop_q)
     finished = beams.finished[..., None]
     earned = beams.earned
     if t:
-        best_next = jnp.maximum(best_q[..., 0], split(stop_q).max(-1, initial=-jnp.inf))
+        best_next = jnp.maximum(best_q[..., 0], stop_q.max(-1, initial=-jnp.inf))
         earned += jnp.clip(beams.q_values[..., -1] - best_next, 0.0, max(config.fact_reward, 0.0))
     rank = jnp.arange(best.shape[-1], dtype=jnp.int32)
     # The first chunk is taken in any case, and a beam whose first chunk lies below the threshold has it alone; another
@@ -162,7 +217,7 @@ def _expand(
     if not config.stop or not t:
         return children
     # STOP: the beam ends with the set that it has, and goes on greedily.
-    stop_score = jnp.where(beams.finished | jnp.isneginf(beams.scores), -jnp.inf, earned + split(stop_q)[..., 0])
+    stop_score = jnp.where(beams.finished | jnp.isneginf(beams.scores), -jnp.inf, earned + stop_q[..., 0])
     stopped = _Beams(
         actions=_append(beams.actions, best[..., :1].astype(jnp.int32)),
         q_values=_append(beams.q_values, best_q[..., :1]),

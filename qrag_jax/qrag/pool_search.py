@@ -1,14 +1,16 @@
 """Search of a pool by a run: its tables are made once, then any number of questions search it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from qrag_jax.models.towers.q_network import Network, PyTree, VectorRows
+from qrag_jax.qrag.beam import Plan, pool_beam_search
 from qrag_jax.qrag.env import EnvConfig, PoolConfig, Rollout
 from qrag_jax.qrag.multi_step_search import NUM_RUNNERS_UP, num_slots, trajectory_of, with_slots
 from qrag_jax.qrag.policy import make_greedy
@@ -54,6 +56,14 @@ class PoolBank:
 
     def play(self, questions: Sequence[str], num_steps: int, num_best: int = 0) -> Rollout:
         """Greedy episodes of the questions, as NumPy arrays; actions are chunk numbers."""
+        return self._searched(partial(_search, num_best=num_best), questions, num_steps)
+
+    def plan(self, questions: Sequence[str], num_steps: int, width: int, threshold: float | None = None) -> Plan:
+        """Beam search of the questions (`beam.pool_beam_search`), as NumPy arrays; actions are chunk numbers."""
+        lowest = np.float32(-np.inf if threshold is None else threshold)
+        return self._searched(partial(_plan, width=width, threshold=lowest), questions, num_steps)
+
+    def _searched(self, search: Callable[..., Any], questions: Sequence[str], num_steps: int) -> Any:
         if num_steps > len(self.texts):
             raise InputError(f"{len(self.texts)} chunks in the pool cannot give {num_steps} picks: lower num_steps")
         vectors, scored = self.question_vectors(questions), self.scored
@@ -65,18 +75,35 @@ class PoolBank:
             some = jax.tree.map(lambda x, rows=rows: x[rows], asked)
             if scored is not None:  # a few at a time, since each scores all chunks
                 some = replace(some, plain=self.reader.plain([str(questions[i]) for i in rows], vectors[rows], scored))
-            parts.append(_search(self.retriever.network, env, num_best, self.retriever.params, self.table, some))
+            parts.append(search(self.retriever.network, env, self.retriever.params, self.table, some))
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(one) for one in x])[: len(questions)], *parts)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
+@partial(jax.jit, static_argnames=("network", "env", "num_best"))
 def _search(
-    network: Network, env: EnvConfig, num_best: int, params: PyTree, table: PoolTable, asked: AskedRows
+    network: Network, env: EnvConfig, params: PyTree, table: PoolTable, asked: AskedRows, num_best: int
 ) -> Rollout:
-    size = asked.found.shape[0]
-    batch = PoolBatch(table, asked, jnp.zeros((size, table.num_chunks), bool), jnp.arange(size))
+    batch = _batch(table, asked)
     policy = make_greedy(None if not env.stop else -1)
     return pool_rollout(network, params, batch, jax.random.key(0), policy, env, num_best=num_best)[0]
+
+
+@partial(jax.jit, static_argnames=("network", "env", "width"))
+def _plan(
+    network: Network,
+    env: EnvConfig,
+    params: PyTree,
+    table: PoolTable,
+    asked: AskedRows,
+    width: int,
+    threshold: jax.Array,
+) -> Plan:
+    return pool_beam_search(network, params, _batch(table, asked), env, width, threshold)
+
+
+def _batch(table: PoolTable, asked: AskedRows) -> PoolBatch:
+    size = asked.found.shape[0]
+    return PoolBatch(table, asked, jnp.zeros((size, table.num_chunks), bool), jnp.arange(size))
 
 
 def make_pool_bank(

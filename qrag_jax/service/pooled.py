@@ -36,6 +36,7 @@ class PooledRequest:
         distractors: file of further passages in the pool (`note_sets.read_passages`); not with an index.
         methods: of `POOL_METHODS`; None is all.
         ks: numbers of picks to look at.
+        beam_widths: of the trained method; 1 is the greedy search, which is scored in any case.
         num_questions: a random subset; None asks all.
         seed: draws it, and the intervals.
     """
@@ -47,6 +48,7 @@ class PooledRequest:
     distractors: str | None = None
     methods: tuple[str, ...] | None = None
     ks: tuple[int, ...] = (2, 4, 10)
+    beam_widths: tuple[int, ...] = (1,)
     num_questions: int | None = None
     seed: int = 0
 
@@ -89,7 +91,9 @@ def evaluate_pool(request: PooledRequest, watch: Watch = NOBODY) -> Pooled:
     if request.num_questions is not None and request.num_questions < len(task):
         drawn = np.random.default_rng([request.seed, 3, len(task)]).permutation(len(task))[: request.num_questions]
         task = subset(task, np.sort(drawn))
-    return score_pool(trained, task, request.methods or POOL_METHODS, request.ks, request.seed, watch)
+    return score_pool(
+        trained, task, request.methods or POOL_METHODS, request.ks, request.seed, watch, widths=request.beam_widths
+    )
 
 
 def score_pool(
@@ -100,6 +104,7 @@ def score_pool(
     seed: int,
     watch: Watch = NOBODY,
     bank: PoolBank | None = None,
+    widths: Sequence[int] = (1,),
 ) -> Pooled:
     """Scores the picks of each method. A question with more gold than k can never be complete; it counts as not.
 
@@ -108,6 +113,7 @@ def score_pool(
         task: with a pool, perhaps with its vectors.
         methods, ks, seed: as of `PooledRequest`.
         bank: of the task, by any run of the same encoder; None makes it.
+        widths: as `PooledRequest.beam_widths`.
     """
     assert task.pool is not None
     most, contexts = max(ks), task.contexts(np.arange(len(task)), np.random.default_rng(0))
@@ -119,23 +125,32 @@ def score_pool(
         bank = make_pool_bank(trained.retriever, task.pool, lambda done, of: watch.report("embed", done, of, {}))
     bank = replace(bank, retriever=trained.retriever)
     gold = [row[row >= 0] for row in contexts.chunks]
+    threshold = trained.threshold and trained.threshold.value
     rows, questions = [], []
-    for method in methods:
-        picks, scores, kept = pick_from_pool(method, bank, asked, most, trained.threshold and trained.threshold.value)
-        found = np.array([[np.isin(own, row[:k]).mean() for k in ks] for own, row in zip(gold, picks, strict=True)])
-        for column, k in enumerate(ks):
-            share = mean_interval((found[:, column] == 1).astype(float), seed=seed)
+
+    def add(method: str, width: int, own_ks: Sequence[int], chosen: tuple[np.ndarray, np.ndarray, Any]) -> None:
+        picks, scores, kept = chosen
+        for k in own_ks:
+            found = np.array([np.isin(own, row[:k]).mean() for own, row in zip(gold, picks, strict=True)])
+            share = mean_interval((found == 1).astype(float), seed=seed)
             rows.append(
-                {"task": task.name, "method": method, "k": k, "all_gold": share.mean, "low": share.low,
-                 "high": share.high, "recall": float(found[:, column].mean()), "n": share.n,
+                {"task": task.name, "method": method, "beam_width": width, "k": k, "all_gold": share.mean,
+                 "low": share.low, "high": share.high, "recall": float(found.mean()), "n": share.n,
                  "num_chunks": len(task.texts), "num_left_out": task.num_left_out, "seed": int(trained.labels.seed)}
             )  # fmt: skip
         for i, name in enumerate(task.query_ids):
             questions.append(
-                {"method": method, "id": name, "gold": gold[i].tolist(), "picks": picks[i].tolist(),
-                 "scores": np.round(scores[i].astype(float), 6).tolist(),
+                {"method": method, "beam_width": width, "id": name, "gold": gold[i].tolist(),
+                 "picks": picks[i].tolist(), "scores": np.round(scores[i].astype(float), 6).tolist(),
                  "kept": None if kept is None else int(kept[i])}
             )  # fmt: skip
+
+    for method in methods:
+        add(method, 1, ks, pick_from_pool(method, bank, asked, most, threshold))
+        for width in [width for width in widths if width > 1 and method == "trained"]:
+            for k in ks:  # a beam plans for as many picks as it has
+                plan = bank.plan(asked, k, width)
+                add(method, width, [k], (np.asarray(plan.actions), np.asarray(plan.q_values), None))
     return Pooled(rows, questions)
 
 

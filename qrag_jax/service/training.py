@@ -220,7 +220,14 @@ def _train_retriever(config: RunConfig, out: Path, watch: Watch) -> Mapping[str,
 
 
 def _format_retriever(row: Mapping[str, Any]) -> str:
-    return f"trained: {row['run']}, {row['step']:,} updates, {row['complete']:.1%} of the last episodes complete"
+    return f"trained: {row['run']}, {row['step']:,} updates, {learned(row)}"
+
+
+def learned(last: Mapping[str, Any]) -> str:
+    """What the metrics of the last update say of its episodes."""
+    if "complete" in last:
+        return f"{last['complete']:.1%} of the last training episodes complete"
+    return f"mean return {last['return']:.3f} in the last training episodes"
 
 
 RETRIEVER = LearnerKind(RunConfig, _train_retriever, _format_retriever)

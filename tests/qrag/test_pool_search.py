@@ -12,7 +12,7 @@ from support.runs import SCRATCH
 
 from qrag_jax.qrag.env import EnvConfig, PoolConfig
 from qrag_jax.qrag.policy import make_greedy
-from qrag_jax.qrag.pool import PoolBatch, pool_rollout
+from qrag_jax.qrag.pool import PoolBatch, look, pool_rollout
 from qrag_jax.qrag.pool_search import make_pool_bank, search_pool
 from qrag_jax.qrag.retriever import ModelConfig, new_retriever
 from qrag_jax.search.pool_texts import PoolTexts
@@ -68,6 +68,50 @@ def test_a_search_stops_at_a_threshold():
     assert len(stopped.steps) == 1 and stopped.stop_reason == "threshold" and stopped.prevented == found.steps[1]
 
 
+def test_one_beam_is_the_greedy_episode():
+    bank = make_pool_bank(run(), POOL)
+    played, plan = bank.play(QUESTIONS, 2), bank.plan(QUESTIONS, 2, 1)
+    assert np.array_equal(played.actions, plan.actions) and (plan.num_kept == 2).all()
+    np.testing.assert_allclose(played.q_values[..., 0], plan.q_values, atol=1e-5)
+
+
+def test_wide_beams_find_the_pair_whose_last_pick_has_the_highest_value():
+    """As wide as the pool: the best of all pairs, which the greedy episode may miss."""
+    bank = make_pool_bank(wide_run(), POOL)
+    asked = jax.device_put(bank.reader.questions(QUESTIONS, bank.question_vectors(QUESTIONS)))
+    first, best = np.arange(9), []
+    for question in range(2):  # each pick of the first step, then the value of each second one
+        one = jax.tree.map(lambda x, i=question: jnp.repeat(x[i : i + 1], 9, axis=0), asked)
+        many = PoolBatch(bank.table, one, jnp.zeros((9, bank.table.num_chunks), bool), jnp.arange(9))
+        taken = jnp.stack([jnp.asarray(first, jnp.int32), jnp.full(9, -1, jnp.int32)], axis=1)
+        seen = look(wide_run().network, wide_run().params, many, actions_of(bank), taken, jnp.int32(1), wide_run().env)
+        q = np.where(seen.allowed, np.asarray(seen.q).sum(1), -np.inf)
+        row, column = np.unravel_index(q.argmax(), q.shape)
+        best.append((q[row, column], {row, int(seen.ids[row, column])}))
+    plan = bank.plan(QUESTIONS, 2, 9)
+    np.testing.assert_allclose(plan.scores, [value for value, _ in best], atol=1e-5)
+    assert [set(row) for row in plan.actions.tolist()] == [pair for _, pair in best]
+    greedy = bank.play(QUESTIONS, 2)
+    assert (plan.q_values[:, 1] >= greedy.q_values[:, 1, 0] - 1e-6).all()
+    assert not np.array_equal(np.sort(plan.actions), np.sort(greedy.actions))
+
+
+def actions_of(bank):
+    return wide_run().network.actions(wide_run().params, bank.table.rows)
+
+
+@cache
+def wide_run():
+    """Its search finds all chunks in any state, so a beam can begin with each."""
+    return replace(run(), env=replace(run().env, pool=PoolConfig(9, 9, 2)))
+
+
+def test_a_threshold_ends_a_beam():
+    bank = make_pool_bank(run(), POOL)
+    plan = bank.plan(QUESTIONS, 2, 3, threshold=float(bank.play(QUESTIONS, 2).q_values.max()) + 1)
+    assert (plan.num_kept == 1).all()
+
+
 def test_refusals():
     with pytest.raises(UsageError, match="trained to pick from one context"):
         make_pool_bank(replace(run(), env=EnvConfig(num_steps=2)), POOL)
@@ -76,3 +120,8 @@ def test_refusals():
         make_pool_bank(run(), foreign)
     with pytest.raises(InputError, match="9 chunks in the pool cannot give 10 picks"):
         make_pool_bank(run(), POOL).play(QUESTIONS, 10)
+    with pytest.raises(UsageError, match="beam width 0"):
+        make_pool_bank(run(), POOL).plan(QUESTIONS, 2, 0)
+    plain = replace(run(), env=replace(run().env, pool=PoolConfig(3, 2, 2, base="hybrid")))
+    with pytest.raises(UsageError, match="Q of a run with env.pool.base=hybrid is a score of plain search"):
+        make_pool_bank(plain, POOL).plan(QUESTIONS, 2, 2)
