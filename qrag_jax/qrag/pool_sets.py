@@ -17,7 +17,7 @@ from qrag_jax.search.pool_texts import PoolTexts, pool_of
 _NO_PLACE = "names a document of several chunks without a place in it"
 
 
-def corpus_pool(corpus: Corpus, name: str, paths: Sequence[str]) -> Task:
+def corpus_pool(corpus: Corpus, name: str, paths: Sequence[str], needs_gold: bool = True) -> Task:
     """Questions whose gold is documents of a corpus and characters in them.
 
     The gold chunk of a place is the one that has most of it. A question whose documents or texts are not in the corpus
@@ -26,6 +26,7 @@ def corpus_pool(corpus: Corpus, name: str, paths: Sequence[str]) -> Task:
     Args:
         name: of the corpus, or its folder.
         paths: of files of questions (`file_questions.py`).
+        needs_gold: False also takes questions without gold that have an answer.
 
     Raises:
         InputError: a place is outside of its document, the corpus has no vectors, or no question is left.
@@ -35,7 +36,7 @@ def corpus_pool(corpus: Corpus, name: str, paths: Sequence[str]) -> Task:
     questions: list[PoolQuestion] = []
     left_out: Counter[str] = Counter()
     for path in paths:
-        asked, problems = read_questions(Path(path), files)
+        asked, problems = read_questions(Path(path), files, needs_gold)
         left_out.update(problem.reason for _, problem in problems)
         for question in asked:
             gold = _gold_of(question, corpus, places)

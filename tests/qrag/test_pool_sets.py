@@ -44,6 +44,21 @@ def test_gold_by_document_and_characters(tmp_path):
     assert task.pool.documents.tolist() == [0, 0, 1, 1] and np.array_equal(task.pool.vectors, np.eye(4))
 
 
+def test_questions_with_an_answer_need_no_gold_where_a_run_says_so(tmp_path):
+    rows = (
+        {"id": "a", "question": "What fits?", "answer": "the key"},
+        {"id": "b", "question": "Who?", "relevant": ["x"]},
+    )
+    paths = questions(tmp_path, *rows)
+    with pytest.raises(InputError, match="neither evidence nor relevant"):
+        corpus_pool(made_corpus(), "two", paths)
+    task = corpus_pool(made_corpus(), "two", paths, needs_gold=False)
+    assert list(task.query_ids) == ["a"] and task.num_left_out == 1
+    assert np.array(task.num_gold).tolist() == [0] and list(task.answers or ()) == [("the key",)]
+    contexts = task.contexts(np.arange(1), np.random.default_rng(0))
+    assert contexts.chunks.tolist() == [[-1]] and not contexts.gold.any()
+
+
 def test_bad_corpora_and_questions(tmp_path):
     corpus = made_corpus()
     name = corpus.documents[0].id

@@ -89,13 +89,21 @@ def read_with_problems(
     return StudyTask(name, kind, documents, kept, sentences, dict(left_out)), told
 
 
-def read_questions(questions: Path, corpus: Corpus) -> tuple[list[StudyQuestion], list[tuple[str, NotFound]]]:
-    """Questions over documents that are known, and for each one that is left out its line and the reason."""
-    asked, problems, _ = _asked(questions, corpus)
+def read_questions(
+    questions: Path, corpus: Corpus, needs_evidence: bool = True
+) -> tuple[list[StudyQuestion], list[tuple[str, NotFound]]]:
+    """Questions over documents that are known, and for each one that is left out its line and the reason.
+
+    Args:
+        needs_evidence: False also takes lines without evidence and files that have an answer.
+    """
+    asked, problems, _ = _asked(questions, corpus, needs_evidence)
     return [question for _, question in asked], problems
 
 
-def _asked(questions: Path, corpus: Corpus) -> tuple[list[tuple[str, StudyQuestion]], list[tuple[str, NotFound]], Kind]:
+def _asked(
+    questions: Path, corpus: Corpus, needs_evidence: bool = True
+) -> tuple[list[tuple[str, StudyQuestion]], list[tuple[str, NotFound]], Kind]:
     """Questions and their lines, those left out, and "evidence" if any line has some."""
     asked: dict[str, tuple[str, StudyQuestion]] = {}  # by id
     problems: list[tuple[str, NotFound]] = []
@@ -103,7 +111,7 @@ def _asked(questions: Path, corpus: Corpus) -> tuple[list[tuple[str, StudyQuesti
     for where, default, row in read_rows(questions, _EXPECTED):
         kind = "evidence" if _has_evidence(row) else kind
         try:
-            question = _question(row, corpus, default, where)
+            question = _question(row, corpus, default, where, needs_evidence)
         except NotFound as problem:
             problems.append((where, problem))
             continue
@@ -121,11 +129,15 @@ def _read_corpus(corpus: Path, base: Path, encoding: str) -> tuple[tuple[Documen
     return tuple(documents), tuple(f"{one.id}: blank file" for one in found if not one.text.strip())
 
 
-def _question(row: Mapping[str, object], corpus: Corpus, default: str, where: str) -> StudyQuestion:
+def _question(
+    row: Mapping[str, object], corpus: Corpus, default: str, where: str, needs_evidence: bool
+) -> StudyQuestion:
     text = full_text(row.get("question"), "question", where)
     name = id_field(default if row.get("id") is None else row["id"], "id", where)
     answers = tuple(_answers(row, where))
     name_of_file = named_file(row, where, _FILE)
+    if not needs_evidence and answers and name_of_file is None and not (_has_evidence(row) or row.get("relevant")):
+        return StudyQuestion(name, text, (), (), answers)
     if name_of_file is None and not any(field in row for field in (*_EVIDENCE, "relevant")):
         raise InputError(f"{where}: neither evidence nor relevant; expected {_EXPECTED}")
     only = next(iter(corpus.texts)) if len(corpus.texts) == 1 else None

@@ -25,7 +25,7 @@ class StudyQuestion:
     Attributes:
         id: distinct in its task, not empty.
         text: of the question.
-        relevant: ids of the documents that answer it, at least one, each once.
+        relevant: ids of the documents that answer it, each once; at least one, unless only an answer is known.
         evidence: the characters that answer it; empty where only documents are labelled.
         answers: reference answers, for answer generation; may be empty.
         itself: id of the document that is the question itself, which is not ranked for it; empty if there is none.

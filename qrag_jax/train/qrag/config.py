@@ -332,7 +332,7 @@ def _tasks(config: RunConfig) -> tuple[Task, Task | None]:
 def _pool_tasks(config: RunConfig) -> tuple[Task, Task | None]:
     data = config.data
     if data.corpus:
-        task = corpus_pool(load_index(data.corpus), data.corpus, data.paths)
+        task = corpus_pool(load_index(data.corpus), data.corpus, data.paths, config.learner.reward == "gold")
     else:
         task = multihop_pool([_kind_and_file(path) for path in data.paths])
     return split_pool(task, config)

@@ -13,9 +13,10 @@ from support.networks import LATENT
 
 from qrag_jax.data.questions.examples import read_examples
 from qrag_jax.qrag.batching import Packer, materialise
-from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.env import EnvConfig, PoolConfig
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig
-from qrag_jax.qrag.tasks import examples_task, subset
+from qrag_jax.qrag.tasks import PoolQuestion, examples_task, pool_task, subset
+from qrag_jax.search.pool_texts import PoolTexts
 from qrag_jax.train.answer_rewards import AnswerRewardConfig, Asked
 from qrag_jax.train.optimise import ScheduleConfig
 from qrag_jax.train.qrag.config import DataConfig, DevConfig, RunConfig, make_sampler, training_tasks
@@ -119,6 +120,7 @@ def pay(job, state, sample, batch):
     return job.payer(sample, np.asarray(job.learner.play(state, batch)))
 
 
+@pytest.mark.slow
 def test_an_update_by_answers_equals_one_by_gold_that_pays_the_same():
     job, state, sample, batch = before_update(lambda asked: [float(is_right(one)) for one in asked])
     paid = pay(job, state, sample, batch)
@@ -157,6 +159,7 @@ def test_an_episode_of_other_actions_is_not_paid():
 COLD = ("blue", "black", "grey")
 
 
+@pytest.mark.slow
 def test_it_learns_from_answers_alone_and_counts_failed_calls(tmp_path):
     """Cold colours are paid; some questions always fail, and is never taken as 0."""
     task = examples_task("t", make_examples(gold=False))
@@ -212,6 +215,40 @@ def test_held_out_questions_are_paid_by_answers(tmp_path):
 
     train(config, task, tmp_path / "run", dev=dev, reward=reward, calibrate=calibrate)
     assert [line["dev_return"] for line in lines_of(tmp_path / "run")] == [0.25, 0.25]
+
+
+def pool_run(gold):
+    """A run over one pool of all boxes, before its first update; `gold` of each question."""
+    texts = [f"{one} box" for one in COLOURS]
+    pool = PoolTexts(texts, [""] * len(texts), np.arange(len(texts)))
+    questions = [PoolQuestion(f"q{i}", f"what of {one} pink", gold, ("yes",)) for i, one in enumerate(COLOURS[:4])]
+    env = EnvConfig(num_steps=2, positions="none", reward="at_end", penalty=False, pool=PoolConfig(2, 1, 1))
+    data = DataConfig(task="corpus", paths=("given",), batch_size=4, stretch=1.0)
+    task, config = pool_task("boxes", pool, questions), make_run(env=env, data=data)
+    asked = []
+
+    def reward(batch):
+        asked.extend(batch)
+        return [1.0] * len(batch)
+
+    job = prepare([Member(config, None)], task, None, lambda *_: None, reward)
+    state, _ = first_state(job)
+    sample = make_sampler(task, Packer(), config)(0)
+    batch = materialise(job.towers.chunks, job.towers.questions, jax.tree.map(jnp.asarray, sample))
+    return job, state, sample, batch, asked
+
+
+def test_over_a_pool_gold_is_no_candidate_and_the_passages_are_the_picks():
+    job, state, sample, batch, asked = pool_run(gold=(7,))
+    actions = np.asarray(job.learner.play(state, batch))
+    other = pool_run(gold=())
+    assert np.array_equal(actions, other[0].learner.play(other[1], other[3]))
+    paid = pay(job, state, sample, batch)
+    texts = [f"{one} box" for one in COLOURS]
+    assert [one.passages for one in asked] == [tuple(texts[i] for i in sorted(row)) for row in actions.tolist()]
+    assert [one.question.split()[2] for one in asked] == [COLOURS[int(query)] for query in sample.queries]
+    metrics = job.learner.update(state, batch, paid)[1]
+    assert metrics["unpaid"] == 0 and metrics["return"] == 1
 
 
 def test_files_without_gold(tmp_path):
