@@ -55,14 +55,18 @@ def test_index_train_find_and_eval(tmp_path, command, minilm):
 
     rows = tmp_path / "rows.json"
     code, table, _ = command(
-        "eval", out, "--corpus", index, "--jsonl", str(path), "--k", "2,4", "--json", str(rows)
+        "eval", out, "--corpus", index, "--jsonl", str(path), "--k", "2,4", "--beam_width", "1,3", "--json", str(rows)
     )  # fmt: skip
     scored = json.loads(rows.read_text())
-    assert code == 0 and "95% interval" in table
-    assert {(row["method"], row["k"]) for row in scored["rows"]} == {
-        (method, k) for method in POOL_METHODS for k in (2, 4)
+    assert code == 0 and "95% interval" in table and "trained, beam 3" in table
+    assert {(row["method"], row["beam_width"], row["k"]) for row in scored["rows"]} == {
+        (method, width, k)
+        for method, width in [*((method, 1) for method in POOL_METHODS), ("trained", 3)]
+        for k in (2, 4)
     }
-    of_run = [row for row in scored["questions"] if row["method"] == "trained"]
+    beams = [row for row in scored["questions"] if row["beam_width"] == 3]
+    assert [len(set(row["picks"])) for row in beams] == [2] * 3 + [4] * 3  # a plan for each k
+    of_run = [row for row in scored["questions"] if row["method"] == "trained" and row["beam_width"] == 1]
     assert [row["id"] for row in of_run] == ["0", "1", "2"]
     assert all(len(set(row["picks"])) == 4 and 1 <= row["kept"] <= 4 for row in of_run)
 

@@ -11,7 +11,7 @@ from qrag_jax.qrag.batching import Sample
 from qrag_jax.qrag.tasks import Task
 from qrag_jax.train.answer_rewards import AnswerReward, AnswerRewardConfig, Asked, answer_reward, checked_values
 from qrag_jax.train.qrag.learner import Paid, RewardSource
-from qrag_jax.types import Cost, InputError, UsageError
+from qrag_jax.types import Arg, Cost, InputError, UsageError
 
 _NAMED = 3  # questions in an error message
 
@@ -118,8 +118,11 @@ class Payer:
         is_known[places] = [value is not None for value in values]
         if not is_known.any():
             raise InputError(
-                "answers: every call of this update failed, so nothing can be learned from it; check the language "
-                "model, then continue with --resume"
+                (
+                    "answers: every call of this update failed, so nothing can be learned from it; check the language "
+                    "model, then continue with ",
+                    Arg("resume"),
+                )
             )
         paid = np.zeros(len(actions), np.float32)
         paid[places] = [0.0 if value is None else value for value in values]
