@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import CONFIGS, arguments, grid, interval, machine, place, qrag, tested
+from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.measures.aggregate import holm_p_values, mean_interval, over_seeds, paired_difference
 
 RESULTS = Path(__file__).parent / "results" / "answers"
@@ -74,7 +75,7 @@ def run(data: Path, model: str, out: Path, kinds: Sequence[str], seeds: Sequence
             )
             lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()[1:]]
             told = {"kind": kind, "seed": seed, "seconds": round(seconds, 1), "first": lines[0], "last": lines[-1]}
-            told |= machine()
+            told |= {"reader": load_checkpoint(folder, groups=()).metadata.get("reader"), **machine()}
             path.write_text(json.dumps({"about": told, "questions": _found(chosen)}) + "\n")
 
 
@@ -122,11 +123,10 @@ def write_table() -> None:
 
 
 def _cost(one: dict[str, Any]) -> str:
-    last, line = one["last"], f"- {one['kind']}, seed {one['seed']}: {one['seconds']:,.0f} s in all"
-    if "read" in last:
-        line += f", {last['read']:,.0f} sets of passages, {last['read_tokens']:,.0f} tokens read in "
-        line += f"{last['read_seconds']:,.0f} s"
-    line += f"; mean return {one['first']['return']:.3f} to {last['return']:.3f}"
+    line, read = f"- {one['kind']}, seed {one['seed']}: {one['seconds']:,.0f} s in all", one["reader"]
+    if read is not None:
+        line += f", {read['read']:,} sets of passages, {read['tokens']:,} tokens read in {read['seconds']:,.0f} s"
+    line += f"; mean return {one['first']['return']:.3f} to {one['last']['return']:.3f}"
     return f"{line}; {place(one)}, commit {one['commit']}"
 
 

@@ -222,10 +222,10 @@ def _say_result(run: "TrainedRun") -> None:
                 "with qrag eval --beam_width"
             )
     folder = shlex.quote(str(run.out))
-    if "read" in last:
-        told = f"{last['read']:,.0f} sets of chunks in {last['read_seconds']:,.0f} s"
-        told += f", {last['read_tokens']:,.0f} new tokens" if "read_tokens" in last else ""
-        say(f"the language model read {told}; {last['unpaid']:.1%} of the last training episodes unpaid")
+    if run.reader is not None:
+        told = f"{run.reader['read']:,} sets of chunks in {run.reader['seconds']:,.0f} s"
+        told += f", {run.reader['tokens']:,} new tokens" if "tokens" in run.reader else ""
+        say(f"the language model read {told}; {last['unpaid']:.1%} of the last training episodes do not count")
     say(f"trained: {run.out}, {last['step']:,} updates in {last['seconds']:,.0f} s, {learned(last)}")
     say(f"next: qrag eval {folder} {_EVAL_FLAGS[run.config.data.task]}")
     if run.config.data.task != "vectors":

@@ -234,17 +234,14 @@ class LocalLikelihood:
         window: most tokens of a prompt and its answer together.
     """
 
-    def __init__(
-        self, source: str | Path | LoadedDecoder = SMOLLM2, *, revision: str | None = None,
-        dtype: ComputeDtype | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, source: str | Path | LoadedDecoder = SMOLLM2, *, dtype: ComputeDtype | None = None) -> None:
         """Loads the decoder; sources and errors as of `LocalGenerator`.
 
         Args:
             dtype: of the parameters and the computation; None is the faster one of this machine.
         """
         kept = dtype or fast_dtype()
-        loaded = source if isinstance(source, LoadedDecoder) else _loaded(source, revision, kept)
+        loaded = source if isinstance(source, LoadedDecoder) else _loaded(source, None, kept)
         self._tokenizer, self._likelihood = loaded.tokenizer, AnswerLikelihood(loaded, kept)
         self.window, self.model = self._likelihood.window, f"likelihood:{loaded.fingerprint}:{kept}"
         self._chat = Conversations(loaded.tokenizer, self.window)
@@ -265,9 +262,9 @@ class LocalLikelihood:
             if finished is not None:
                 finished(place, generation)
 
-        for place, (*before, last) in enumerate(prompts):
+        for place, messages in enumerate(prompts):
             try:
-                readable[place] = self._ids(before, last)
+                readable[place] = self._ids(messages)
             except InputError as error:
                 note(place, Generation("", "error", error=str(error)))
         places = list(readable)
@@ -282,10 +279,16 @@ class LocalLikelihood:
             self._likelihood([prompt for prompt, _ in ids], [answer for _, answer in ids], told)
         return [generations[place] for place in range(len(prompts))]
 
-    def _ids(self, before: Sequence[Message], last: Message) -> tuple[list[int], list[int]]:
-        prompt, answer = self._chat.read(before)[0], self._tokenizer.encode(last.content, special=False)
-        if last.role != "assistant" or not answer:
+    def _ids(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
+        *before, last = messages or (Message("user", ""),)
+        if last.role != "assistant" or not last.content:
             raise InputError("the last message must be an answer of the assistant, and not empty")
+        prompt, text = self._chat.read(before)
+        if opened_by(text):
+            raise InputError(
+                "the model's chat template begins every answer with a thought; choose a model that answers"
+            )
+        answer = self._tokenizer.encode(last.content, special=False)
         if len(prompt) + len(answer) > self.window:
             raise InputError(
                 f"prompt and answer have {len(prompt) + len(answer)} tokens, but the model reads {self.window}; give "

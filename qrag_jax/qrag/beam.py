@@ -18,7 +18,7 @@ The searches over an index are compiled once for each retriever and shape.
 """
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import NamedTuple
 
 import jax
@@ -112,21 +112,19 @@ def pool_beam_search(
     batch: PoolBatch,
     config: EnvConfig,
     width: int,
-    threshold: Float[Array, ""] | float = -jnp.inf,
 ) -> Plan:
     """`beam_search` over one pool of many documents: each beam searches it at each step. Actions are chunk ids.
 
     Raises:
         UsageError: `width` below 1, or `PoolConfig.base="hybrid"`, whose Q is a score of plain search and no return.
     """
-    if config.pool is not None and config.pool.base == "hybrid":
-        raise UsageError("beams compare returns, but Q of a run with env.pool.base=hybrid is a score of plain search")
+    check_beams(config)
     actions_of_pool = network.actions(params, batch.pool.rows)
 
     def see(actions: Array) -> _Seen:
         num_beams, t = actions.shape
         repeat = _repeater(num_beams // len(batch.env))
-        flat = batch.replace(questions=repeat(batch.questions), gold=repeat(batch.gold), env=repeat(batch.env))
+        flat = replace(batch, questions=repeat(batch.questions), gold=repeat(batch.gold), env=repeat(batch.env))
         taken = jnp.pad(actions, ((0, 0), (0, config.num_steps - t)), constant_values=-1)
         seen = look(network, params, flat, actions_of_pool, taken, jnp.int32(t), config)
         num = seen.ids.shape[1]
@@ -138,7 +136,16 @@ def pool_beam_search(
 
         return _Seen(seen.ids, q[:, :num], q[:, num:], positions)
 
-    return _search(see, len(batch.env), config, width, threshold)
+    return _search(see, len(batch.env), config, width, -jnp.inf)
+
+
+def check_beams(config: EnvConfig) -> None:
+    """Refuses a run whose Q is no return."""
+    if config.pool is not None and config.pool.base == "hybrid":
+        raise UsageError(
+            "beams compare returns, but Q of a run with env.pool.base=hybrid is a score of plain search; leave it out",
+            field="beam_widths",
+        )
 
 
 class _Seen(NamedTuple):

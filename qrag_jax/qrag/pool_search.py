@@ -58,10 +58,9 @@ class PoolBank:
         """Greedy episodes of the questions, as NumPy arrays; actions are chunk numbers."""
         return self._searched(partial(_search, num_best=num_best), questions, num_steps)
 
-    def plan(self, questions: Sequence[str], num_steps: int, width: int, threshold: float | None = None) -> Plan:
+    def plan(self, questions: Sequence[str], num_steps: int, width: int) -> Plan:
         """Beam search of the questions (`beam.pool_beam_search`), as NumPy arrays; actions are chunk numbers."""
-        lowest = np.float32(-np.inf if threshold is None else threshold)
-        return self._searched(partial(_plan, width=width, threshold=lowest), questions, num_steps)
+        return self._searched(partial(_plan, width=width), questions, num_steps)
 
     def _searched(self, search: Callable[..., Any], questions: Sequence[str], num_steps: int) -> Any:
         if num_steps > len(self.texts):
@@ -89,16 +88,8 @@ def _search(
 
 
 @partial(jax.jit, static_argnames=("network", "env", "width"))
-def _plan(
-    network: Network,
-    env: EnvConfig,
-    params: PyTree,
-    table: PoolTable,
-    asked: AskedRows,
-    width: int,
-    threshold: jax.Array,
-) -> Plan:
-    return pool_beam_search(network, params, _batch(table, asked), env, width, threshold)
+def _plan(network: Network, env: EnvConfig, params: PyTree, table: PoolTable, asked: AskedRows, width: int) -> Plan:
+    return pool_beam_search(network, params, _batch(table, asked), env, width)
 
 
 def _batch(table: PoolTable, asked: AskedRows) -> PoolBatch:

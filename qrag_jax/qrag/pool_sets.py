@@ -40,6 +40,8 @@ def corpus_pool(corpus: Corpus, name: str, paths: Sequence[str], needs_gold: boo
         left_out.update(problem.reason for _, problem in problems)
         for question in asked:
             gold = _gold_of(question, corpus, places)
+            if gold is None and not needs_gold and question.answers:
+                gold = ()
             if gold is None:
                 left_out[_NO_PLACE] += 1
             else:

@@ -219,11 +219,6 @@ def examples_task(
         raise InputError(f"{name}: sets of {len(sets)} questions for {len(examples)} examples: give one each")
     if not examples:
         raise InputError(f"{name}: no example")
-    silent = next((example.query_id for example in examples if not example.gold and not example.answer), None)
-    if silent is not None:
-        raise InputError(
-            f"{name}: query {silent} has no gold chunk and no answer, so nothing can be rewarded: leave it out"
-        )
     text_ids: dict[str, int] = {}
     question_ids: dict[str, int] = {}
     chunks = [np.array([text_ids.setdefault(c, len(text_ids)) for c in e.chunks], np.int32) for e in examples]
@@ -247,6 +242,11 @@ def examples_task(
     query_ids = [e.query_id for e in examples]
     texts, asked = list(text_ids), list(question_ids)
     right = _answers([(example.answer,) for example in examples] if answers is None else answers)
+    silent = [e.query_id for i, e in enumerate(examples) if not e.gold and not (right and right[i])]
+    if silent:
+        raise InputError(
+            f"{name}: query {silent[0]} has no gold chunk and no answer, so nothing can be rewarded: leave it out"
+        )
     num_gold = np.array([len(set(example.gold)) for example in examples])
     return Task(
         name, texts, asked, query_ids, sizes, contexts, fingerprint, num_left_out, notes, right, None, sets, num_gold

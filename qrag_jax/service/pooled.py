@@ -14,6 +14,7 @@ from qrag_jax.eval.retrieval.score import Run, open_run
 from qrag_jax.index.load import load_index
 from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.names import POOL_METHODS
+from qrag_jax.qrag.beam import check_beams
 from qrag_jax.qrag.multi_step_search import check_questions
 from qrag_jax.qrag.pool_search import PoolBank, check_pools, make_pool_bank
 from qrag_jax.qrag.pool_sets import corpus_pool, multihop_pool
@@ -58,6 +59,11 @@ class PooledRequest:
         for method in self.methods or ():
             if method not in POOL_METHODS:
                 raise UsageError(f"over a pool choose from {', '.join(POOL_METHODS)}", field="methods", value=method)
+        if not self.beam_widths or min(self.beam_widths) < 1 or len(set(self.beam_widths)) < len(self.beam_widths):
+            reason = (Arg("beam_widths", self.beam_widths), ": give widths of at least 1, none twice")
+            raise UsageError(reason, field="beam_widths")
+        if max(self.beam_widths, default=1) > 1 and "trained" not in (self.methods or POOL_METHODS):
+            raise UsageError((Arg("beam_widths"), " works only with the method 'trained'"), field="beam_widths")
         if (self.kind == "jsonl") != (self.corpus is not None):
             reason = (Arg("corpus"), " needs questions to its documents (", Arg("jsonl"), "), and they need it")
             raise UsageError(reason, field="corpus")
@@ -74,7 +80,8 @@ class Pooled:
     Attributes:
         rows: one for each method and k: the share of questions with all gold among the first k picks, its 95%
             interval, and the mean share of the gold.
-        questions: one for each method and question: its id, gold, picks and scores.
+        questions: one for each method and question: its id, gold, picks and scores; of beams one for each k, with as
+            many picks.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -85,6 +92,8 @@ def evaluate_pool(request: PooledRequest, watch: Watch = NOBODY) -> Pooled:
     """Scores the picks of each method on the questions of a request."""
     trained = open_run(request.run)
     check_pools(trained.retriever)
+    if max(request.beam_widths) > 1:
+        check_beams(trained.retriever.env)
     task = _task(request)
     for note in task.notes:
         watch.note(note)

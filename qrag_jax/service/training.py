@@ -73,6 +73,7 @@ class TrainedRun:
         data: facts about its texts.
         metrics: of its last update, with its seconds.
         chosen: the choice by held-out questions; None if none were held out.
+        reader: what a language model read to pay for it; None if gold paid.
     """
 
     config: RunConfig
@@ -80,6 +81,7 @@ class TrainedRun:
     data: Mapping[str, Any]
     metrics: Mapping[str, Any]
     chosen: Mapping[str, Any] | None
+    reader: Mapping[str, int | float] | None = None
 
 
 def plan_training(request: TrainRequest, watch: Watch = NOBODY) -> TrainingPlan:
@@ -199,8 +201,8 @@ def _trained(member: Member, has_dev: bool) -> TrainedRun:
     out = member.out
     assert out is not None
     data, metrics = _read_metrics(out)
-    chosen = load_checkpoint(out, groups=()).metadata["dev"] if has_dev else None
-    return TrainedRun(member.config, out, data, metrics, chosen)
+    about = load_checkpoint(out, groups=()).metadata
+    return TrainedRun(member.config, out, data, metrics, about["dev"] if has_dev else None, about.get("reader"))
 
 
 def _read_metrics(out: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,5 +1,9 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
+from .answer_rewards import AnswerReward as AnswerReward
+from .answer_rewards import AnswerRewardConfig as AnswerRewardConfig
+from .answer_rewards import Asked as Asked
+from .answer_rewards import answer_reward as answer_reward
 from .learners.compressor import CompressorConfig as CompressorConfig
 from .learners.compressor import FittedCompressor as FittedCompressor
 from .learners.compressor import fit_compressor as fit_compressor

@@ -7,9 +7,9 @@
                  S(C) = -1/|a| sum_i log p(a_i | C, q, a_<i)
                  gain = max(-1, (S(nothing) - S(C)) / max(S(nothing), 0.1))
 
-`gain` writes nothing: the model reads the passages, the question and the right answer once. It is 1 where the answer is
-certain, 0 where the passages say nothing, and below 0 where they lead away from it. The floor of 0.1 nats keeps it
-small where the model knows the answer by itself.
+`gain` writes nothing: the model reads the passages, the question and the right answer once. It is 1 where the passages
+make the answer certain, 0 where they say nothing, and below 0 where they lead away from it. The floor of 0.1 nats keeps
+it below 1 where the model knows the answer by itself.
 """
 
 import math
@@ -19,14 +19,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS, ask_all
+from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS, AroundGenerator, ask_all
 from qrag_jax.llm.config import LlmConfig, make_generator, make_likelihood
 from qrag_jax.llm.judges import judge_answers
 from qrag_jax.llm.prompts import load_prompt, passages_prompt
 from qrag_jax.llm.thinking import empty_answer
-from qrag_jax.llm.wrappers import BudgetedGenerator
 from qrag_jax.measures.answer_scores import GivenAnswer, score_answer
-from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator
+from qrag_jax.types import Finished, Generation, InputError, Message, Sampling, TextGenerator
 
 Measure = Literal["gain", "f1", "em", "judge"]
 _LEAST_SURPRISE = 0.1
@@ -72,27 +71,49 @@ class AnswerRewardConfig:
     journal: str = ""
     max_llm_tokens: int | None = None
 
-    def load(self) -> BudgetedGenerator:
+    def load(self) -> "MeteredGenerator":
         """The model, which counts the tokens that it reads and writes; what the journal has costs nothing."""
         journal = Path(self.journal) if self.journal else None
         config = LlmConfig(
             self.llm, self.llm_model or None, base_url=self.base_url or None, journal=journal,
             max_llm_tokens=self.max_llm_tokens,
         )  # fmt: skip
-        return BudgetedGenerator((make_likelihood if self.measure == "gain" else make_generator)(config))
+        return MeteredGenerator((make_likelihood if self.measure == "gain" else make_generator)(config))
 
 
-def answer_reward(measure: Measure, generator: TextGenerator, purpose: str = "reward") -> AnswerReward:
+class MeteredGenerator(AroundGenerator):
+    """A language model that counts its new tokens and keeps the reason of the last failed call.
+
+    Attributes:
+        num_tokens: read and written, without those of the journal.
+        fault: empty if no call failed.
+    """
+
+    def __init__(self, generator: TextGenerator) -> None:
+        """Wraps a model."""
+        self.generator, self.num_tokens, self.fault = generator, 0, ""
+
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
+    ) -> Sequence[Generation]:
+        """Answers every prompt, in order; as `types.TextGenerator`."""
+        found = self.generator.generate(prompts, sampling=sampling, finished=finished)
+        for one in found:
+            self.num_tokens += 0 if one.from_journal else one.prompt_tokens + one.completion_tokens
+            self.fault = self.fault if one.error is None else one.error
+        return found
+
+
+def answer_reward(measure: Measure, generator: TextGenerator) -> AnswerReward:
     """The reward of a measure.
 
     Args:
         generator: for `gain` one that tells the log-probabilities of the last message (`llm/local.LocalLikelihood`).
-        purpose: what the marks around passages are drawn from.
     """
     template = load_prompt("short_answer")
 
     def prompts(asked: Sequence[Asked]) -> list[tuple[Message, ...]]:
-        return [passages_prompt(template, one.question, one.passages, purpose) for one in asked]
+        return [passages_prompt(template, one.question, one.passages, "reward") for one in asked]
 
     def answers(asked: Sequence[Asked]) -> list[Generation]:
         sampling = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
@@ -121,7 +142,8 @@ def answer_reward(measure: Measure, generator: TextGenerator, purpose: str = "re
         surprise = dict(zip(wanted, map(_surprise, ask_all(generator, read, sampling=_READ)), strict=True))
         return [gain(surprise[before], surprise[after]) for before, after in zip(alone, asked, strict=True)]
 
-    return {"gain": gained, "judge": judged}.get(measure, scored)
+    rewards: dict[Measure, AnswerReward] = {"gain": gained, "judge": judged, "f1": scored, "em": scored}
+    return rewards[measure]
 
 
 def gain(before: float | None, after: float | None) -> float | None:
@@ -137,8 +159,14 @@ def _surprise(read: Generation) -> float | None:
     return None if read.error is not None or not read.logprobs else -fmean(read.logprobs)
 
 
-def checked_values(name: str, values: Any, number: int, of: str = "completions") -> tuple[float | None, ...]:
-    """The values of a reward; an InputError if there are not as many as asked, or one is not a finite number."""
+def checked_values(
+    name: str, values: Any, number: int, of: str = "completions", named: Sequence[str] | None = None
+) -> tuple[float | None, ...]:
+    """The values of a reward; an InputError if there are not as many as asked, or one is not a finite number.
+
+    Args:
+        of, named: what they are of, and a name of each, for messages; None: numbers.
+    """
     if not isinstance(values, Iterable) or isinstance(values, str):
         raise InputError(f"reward {name}: it returned {values!r:.60}; return a list with a number or None for each")
     values = list(values)
@@ -147,9 +175,9 @@ def checked_values(name: str, values: Any, number: int, of: str = "completions")
         raise InputError(f"reward {name}: {len(found)} values for {number} {of}; return one for each")
     for place, (value, given) in enumerate(zip(found, values, strict=False)):
         if value is not None and not math.isfinite(value):
+            what = f"{of.removesuffix('s')} {place if named is None else repr(named[place])}"
             raise InputError(
-                f"reward {name}: value {given!r:.60} of {of.removesuffix('s')} {place} is not a finite number; return "
-                "one, or None to drop it"
+                f"reward {name}: value {given!r:.60} of {what} is not a finite number; return one, or None to drop it"
             )
     return tuple(found)
 

@@ -7,6 +7,7 @@ import pytest
 from support.encoders import small_minilm
 from support.tiers import HAS_SMOLLM2
 
+from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.cli.main import main
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "qrag" / "answers_latent.yaml")
@@ -37,14 +38,17 @@ def test_a_run_from_answers(questions, tmp_path, capsys):
         assert train(questions, tmp_path / "run", journal) == 0
         told = capsys.readouterr().err
         assert "1 questions left out, without an answer that passages could be paid by" in told
-        assert "sets of chunks in" in told and "0.0% of the last training episodes unpaid" in told
+        assert "sets of chunks in" in told and "; 0.0% of the last training episodes do not count" in told
         assert "in the last training episodes\nnext: qrag eval" in told and "mean return " in told
         lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[1:]]
-        assert lines[-1]["unpaid"] == 0 and -1 <= lines[-1]["return"] <= 1 and lines[-1]["read_tokens"] > 500
+        assert lines[-1]["unpaid"] == 0 and -1 <= lines[-1]["return"] <= 1
+        read = load_checkpoint(tmp_path / "run", groups=()).metadata["reader"]
+        assert read["read"] >= 4 and read["tokens"] > 500
         assert train(questions, tmp_path / "again", journal) == 0  # every call is in the journal
         again = [json.loads(line) for line in (tmp_path / "again" / "metrics.jsonl").read_text().splitlines()[1:]]
         assert [line["return"] for line in again] == [line["return"] for line in lines]
-        assert again[-1]["read_tokens"] == 0
+        repeated = load_checkpoint(tmp_path / "again", groups=()).metadata["reader"]
+        assert (repeated["read"], repeated["tokens"]) == (read["read"], 0)
 
 
 def test_a_model_that_is_not_there_is_refused_before_anything_is_embedded(questions, tmp_path, capsys):

@@ -106,12 +106,6 @@ def wide_run():
     return replace(run(), env=replace(run().env, pool=PoolConfig(9, 9, 2)))
 
 
-def test_a_threshold_ends_a_beam():
-    bank = make_pool_bank(run(), POOL)
-    plan = bank.plan(QUESTIONS, 2, 3, threshold=float(bank.play(QUESTIONS, 2).q_values.max()) + 1)
-    assert (plan.num_kept == 1).all()
-
-
 def test_refusals():
     with pytest.raises(UsageError, match="trained to pick from one context"):
         make_pool_bank(replace(run(), env=EnvConfig(num_steps=2)), POOL)

@@ -49,14 +49,14 @@ def test_questions_with_an_answer_need_no_gold_where_a_run_says_so(tmp_path):
         {"id": "a", "question": "What fits?", "answer": "the key"},
         {"id": "b", "question": "Who?", "relevant": ["x"]},
     )
-    paths = questions(tmp_path, *rows)
+    paths = questions(tmp_path, *rows, {"id": "c", "question": "Where?", "relevant": ["gone"], "answer": "here"})
     with pytest.raises(InputError, match="neither evidence nor relevant"):
         corpus_pool(made_corpus(), "two", paths)
     task = corpus_pool(made_corpus(), "two", paths, needs_gold=False)
-    assert list(task.query_ids) == ["a"] and task.num_left_out == 1
-    assert np.array(task.num_gold).tolist() == [0] and list(task.answers or ()) == [("the key",)]
-    contexts = task.contexts(np.arange(1), np.random.default_rng(0))
-    assert contexts.chunks.tolist() == [[-1]] and not contexts.gold.any()
+    assert list(task.query_ids) == ["a", "c"] and task.num_left_out == 1
+    assert np.array(task.num_gold).tolist() == [0, 0] and list(task.answers or ()) == [("the key",), ("here",)]
+    contexts = task.contexts(np.arange(2), np.random.default_rng(0))
+    assert contexts.chunks.tolist() == [[-1], [-1]] and not contexts.gold.any()
 
 
 def test_bad_corpora_and_questions(tmp_path):

@@ -95,7 +95,7 @@ def read_questions(
     """Questions over documents that are known, and for each one that is left out its line and the reason.
 
     Args:
-        needs_evidence: False also takes lines without evidence and files that have an answer.
+        needs_evidence: False also takes lines that have an answer, without evidence or with some that is not found.
     """
     asked, problems, _ = _asked(questions, corpus, needs_evidence)
     return [question for _, question in asked], problems
@@ -113,8 +113,11 @@ def _asked(
         try:
             question = _question(row, corpus, default, where, needs_evidence)
         except NotFound as problem:
-            problems.append((where, problem))
-            continue
+            answered = None if needs_evidence else _answered(row, default, where)
+            if answered is None:
+                problems.append((where, problem))
+                continue
+            question = answered
         if question.id in asked:
             raise InputError(f"{where}: id {question.id!r} was used before at {asked[question.id][0]}")
         asked[question.id] = where, question
@@ -129,6 +132,13 @@ def _read_corpus(corpus: Path, base: Path, encoding: str) -> tuple[tuple[Documen
     return tuple(documents), tuple(f"{one.id}: blank file" for one in found if not one.text.strip())
 
 
+def _answered(row: Mapping[str, object], default: str, where: str) -> StudyQuestion | None:
+    """A question whose answer alone is known; None without one."""
+    answers = tuple(_answers(row, where))
+    name = id_field(default if row.get("id") is None else row["id"], "id", where)
+    return StudyQuestion(name, full_text(row.get("question"), "question", where), (), (), answers) if answers else None
+
+
 def _question(
     row: Mapping[str, object], corpus: Corpus, default: str, where: str, needs_evidence: bool
 ) -> StudyQuestion:
@@ -136,9 +146,9 @@ def _question(
     name = id_field(default if row.get("id") is None else row["id"], "id", where)
     answers = tuple(_answers(row, where))
     name_of_file = named_file(row, where, _FILE)
-    if not needs_evidence and answers and name_of_file is None and not (_has_evidence(row) or row.get("relevant")):
-        return StudyQuestion(name, text, (), (), answers)
     if name_of_file is None and not any(field in row for field in (*_EVIDENCE, "relevant")):
+        if not needs_evidence:
+            raise NotFound(NO_EVIDENCE, "no place and no file")
         raise InputError(f"{where}: neither evidence nor relevant; expected {_EXPECTED}")
     only = next(iter(corpus.texts)) if len(corpus.texts) == 1 else None
     file = only if name_of_file is None else find_file(name_of_file, corpus, "file")

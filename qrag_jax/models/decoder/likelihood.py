@@ -4,8 +4,8 @@
     yes or no:    score(q, d) = log p("yes" | prompt with q and d) - log p("no" | the same)   (Qwen3-Reranker)
     an answer a:  log p(a_i | prompt, a_<i), for each of its tokens
 
-The beginning that all prompts share is read once. Rows are padded on the left to
-one of few lengths, so the question is at the same place in every row and nothing is compiled for one question.
+The beginning that all prompts share is read once. Rows are padded on the left to one of few lengths, so the targets are
+at the same place in every row and nothing is compiled for one question.
 """
 
 import math
@@ -114,15 +114,15 @@ class AnswerLikelihood:
         self._params = sliced_fast(jax.device_put(loaded.params))
         self._read, self._score = _compiled_read(loaded.config, dtype), _compiled_targets(loaded.config, dtype)
         self._nothing = empty_cache(loaded.config, 1, 0, dtype)
-        self._shared: tuple[list[int], LayerCache] | None = None
+        self._shared: tuple[list[int], LayerCache] = [], self._nothing
 
     def __call__(
         self,
         prompts: Sequence[Sequence[int]],
         answers: Sequence[Sequence[int]],
-        told: Callable[[int, tuple[float, ...]], None] | None = None,
-    ) -> list[tuple[float, ...]]:
-        """Log-probabilities of the tokens of each answer, in order.
+        told: Callable[[int, tuple[float, ...]], None],
+    ) -> None:
+        """Tells the log-probabilities of the tokens of each answer.
 
         They depend on prompt and answer; the other prompts change only the rounding.
 
@@ -133,7 +133,6 @@ class AnswerLikelihood:
         Raises:
             InputError: the model gives NaN.
         """
-        found: dict[int, tuple[float, ...]] = {}
         before, cache = self._beginning(prompts)
         rows = [[*prompt[before:], *answer] for prompt, answer in zip(prompts, answers, strict=True)]
         lengths, order = np.array([len(row) for row in rows], int), np.argsort([-len(row) for row in rows])
@@ -149,23 +148,24 @@ class AnswerLikelihood:
                 targets[place, width - len(answer) :] = answer
             scored = np.asarray(self._score(self._params, cache, tokens, real, targets))
             for number, values in zip(block, scored, strict=False):
-                found[number] = tuple(values[width - len(answers[number]) :].tolist())
-                if not np.isfinite(found[number]).all():
+                logprobs = values[width - len(answers[number]) :]
+                if not np.isfinite(logprobs).all():
                     raise InputError("the model gives NaN: its weights are damaged, or too large for its dtype")
-                if told is not None:
-                    told(number, found[number])
-        return [found[number] for number in range(len(rows))]
+                told(number, tuple(logprobs.tolist()))
 
     def _beginning(self, prompts: Sequence[Sequence[int]]) -> tuple[int, LayerCache]:
         """Number of tokens of the shared beginning, and its cache; it is read again only for other prompts."""
-        if self._shared is None or any(list(one[: len(self._shared[0])]) != self._shared[0] for one in prompts):
-            first, last = min(map(list, prompts)), max(map(list, prompts))  # all others lie between them
-            most = min(map(len, prompts)) - 1 if len(prompts) > 1 else 0
-            same = next((i for i in range(most) if first[i] != last[i]), most)
-            begun = first[: same - same % _BEGINNING]  # few lengths, because each is compiled
-            read = np.array([begun], np.int32), np.array([len(begun)], np.int32)
-            self._shared = begun, self._read(self._params, *read) if begun else self._nothing
-        return len(self._shared[0]), self._shared[1]
+        size = len(self._shared[0])
+        if size and all(len(one) > size and list(one[:size]) == self._shared[0] for one in prompts):
+            return size, self._shared[1]
+        first, last = min(map(list, prompts)), max(map(list, prompts))  # all others lie between them
+        most = min(map(len, prompts)) - 1 if len(prompts) > 1 else 0
+        same = next((i for i in range(most) if first[i] != last[i]), most)
+        begun = first[: same - same % _BEGINNING]  # few lengths, because each is compiled
+        if not begun:
+            return 0, self._nothing
+        self._shared = begun, self._read(self._params, np.array([begun], np.int32), np.array([len(begun)], np.int32))
+        return len(begun), self._shared[1]
 
 
 def fast_dtype() -> ComputeDtype:

@@ -14,10 +14,10 @@ trace of L tokens:
     length                        1/L_max   -max(0, L - L_max)
     format                        .1        1 if the plan parses and L <= L_max
 
-An answer without a plan gets what the worst plan would: 0, or -1 of `cost`. A record has the facts that its rewards
-need: `label` ([least, most], or a list of such pairs for several documents); `recalls`, `costs`, `contexts` (tables
-{"section:sentence": value, ...}; a context is a list of passages); `question`, `references`; and `names` of the levels
-if they are not those of the options. A null drops the sample.
+An answer without a plan gets what the worst plan would: 0, or -1 of `cost` and `answer_gain`. A record has the facts
+that its rewards need: `label` ([least, most], or a list of such pairs for several documents); `recalls`, `costs`,
+`contexts` (tables {"section:sentence": value, ...}; a context is a list of passages); `question`, `references`; and
+`names` of the levels if they are not those of the options. A null drops the sample.
 """
 
 import math
@@ -191,7 +191,7 @@ def _of_answers(name: str, measure: Measure, options: RewardOptions) -> Reward:
         asked: dict[int, Asked] = {}
         for place, plans in _known(name, options, completions, records):
             if plans is None:
-                values[place] = 0.0
+                values[place] = -1.0 if measure == "gain" else 0.0
             else:
                 record = records[place]
                 passages = tuple(_entry("contexts", plans, record, options))

@@ -25,7 +25,7 @@ from qrag_jax.train.answer_rewards import AnswerRewardConfig
 from qrag_jax.train.qrag.label_losses import negatives_sampler
 from qrag_jax.train.qrag.learner import LearnerConfig, RewardSource
 from qrag_jax.train.qrag.mining import MiningConfig, mixing_sampler
-from qrag_jax.train.qrag.paying import unpayable, with_queries
+from qrag_jax.train.qrag.paying import unrewarded, with_queries
 from qrag_jax.types import Example, UsageError, check_fields
 
 _TIMES_SEEN = 200  # each of one's own questions, where nobody says how many updates there are
@@ -227,6 +227,7 @@ class RunConfig:
             "env.stop must be false: an answer does not say what a chunk too many costs": env.stop,
             "env.end_at_completion must be false: only gold says what is complete": env.end_at_completion,
             "env.fact_reward must be 0, because gold is not read": source == "answers" and env.fact_reward != 0,
+            "dev.beam_widths must be empty: beams are compared by gold": bool(self.dev.beam_widths),
             "mining.every must be null: mined sentences would be paid as if they were the question's own": (
                 self.mining.every is not None
             ),
@@ -287,7 +288,7 @@ def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:
 
 def _payable(task: Task, config: RunConfig) -> Task:
     """The task without questions that no language model can pay for; they are counted."""
-    kept = np.setdiff1d(np.arange(len(task)), unpayable(task, config.learner.reward))
+    kept = np.setdiff1d(np.arange(len(task)), unrewarded(task, config.learner.reward))
     if not len(kept) or len(kept) == len(task):  # of no question, training says why
         return task
     left_out = len(task) - len(kept)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.models.towers.q_network import PyTree, VectorRows
 from qrag_jax.qrag.batching import Link, Packer, Sample, make_linker, materialise
 from qrag_jax.qrag.env import rollout
@@ -46,7 +46,7 @@ from qrag_jax.train.qrag.config import RunConfig
 from qrag_jax.train.qrag.label_losses import check_negatives
 from qrag_jax.train.qrag.learner import Learner, LearnerState, make_learner
 from qrag_jax.train.qrag.mining import Miner, check_minable
-from qrag_jax.train.qrag.paying import Payer, Reader, check_payable, with_queries
+from qrag_jax.train.qrag.paying import Payer, Reader, check_rewarded, with_queries
 from qrag_jax.train.qrag.saving import (
     Member,
     check_resumable,
@@ -81,7 +81,8 @@ def make_dev_score(
         retriever: whose towers are scored; its own parameters are not used.
         mesh: devices that the parameters live on; None is the first one.
         pools: of the texts and the questions, on these devices; None makes them.
-        payer: pays for episodes of this task; the score is the mean of those that it paid. None: gold pays.
+        payer: pays for episodes of this task; the score is the mean of those that it paid, at least half of them.
+            None: gold pays.
     """
     if not len(task):
         raise InputError(
@@ -113,6 +114,12 @@ def make_dev_score(
                 returns.append(own if paid is None else np.where(paid.by_answer, paid.values, own))
                 counts.append(np.ones(len(own), bool) if paid is None else paid.is_known)
         every, known = (np.concatenate(rows)[: len(task)] for rows in (returns, counts))
+        if 2 * known.sum() < len(task):
+            assert payer is not None
+            raise InputError(
+                f"{task.name}: only {known.sum():,} of {len(task):,} held-out questions were paid, too few to choose "
+                f"an update by{payer.reader.fault}; mend the language model, or set dev.share to 0"
+            )
         return float(every[known].mean())
 
     return score
@@ -192,7 +199,7 @@ def prepare(
 ) -> Job:
     """Refuses all that can be refused, and embeds."""
     config = members[0].config
-    about = describe_task(task, dev)
+    about = describe_task(task, dev, config.learner.reward != "gold")
     check_same_everywhere("the training data", about["data_sha256"])
     for member in members:
         if member.start is not None:
@@ -200,11 +207,12 @@ def prepare(
     if dev is not None and dev.pool is not None and dev.questions is not task.questions:  # read from one table
         raise ValueError("held-out questions to a pool must be a subset of the task that is trained on (tasks.subset)")
     task.check_steps(config.env.num_steps)
-    task.warn_of_steps(config.env.num_steps)
+    if config.learner.reward != "answers":
+        task.warn_of_steps(config.env.num_steps)
     mesh = make_mesh(config.mesh)
     check_minable(task, config.mining, len(members), mesh.size)
     check_negatives(task, config.data.num_negatives, mesh.size)
-    payer, dev_payer = _make_payers(config, task, dev, reward)
+    payer, dev_payer = _make_payers(config, task, dev, reward, members[0].start)
     towers = _make_towers(members[0], task, mesh, report)
     for member in members:
         if member.start is not None:
@@ -226,18 +234,22 @@ def prepare(
 
 
 def _make_payers(
-    config: RunConfig, task: Task, dev: Task | None, reward: AnswerReward | None
+    config: RunConfig, task: Task, dev: Task | None, reward: AnswerReward | None, start: Checkpoint | None
 ) -> tuple[Payer | None, Payer | None]:
     """The payers of the training and the held-out questions, which share a language model."""
     source = config.learner.reward
+    tasks = [task] if dev is None else [task, dev]
+    for one in tasks:
+        check_rewarded(one, source)
     if source == "gold":
         if reward is not None:
             raise UsageError("a reward of answers works only with learner.reward=answers or mixed")
         return None, None
-    tasks = [task] if dev is None else [task, dev]
-    for one in tasks:
-        check_payable(one, source)
+    if jax.process_count() > 1:
+        raise UsageError(f"learner.reward={source}: a language model pays a run of one process; start it in one")
     reader = Reader.of(config.answers) if reward is None else Reader(reward)
+    if start is not None:
+        reader.resume(start.metadata.get("reader"))
     payers = [Payer(one, reader, source) for one in tasks]
     return payers[0], payers[1] if dev is not None else None
 

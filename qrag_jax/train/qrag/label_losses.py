@@ -127,7 +127,7 @@ def _mean_entropy(
         best = jnp.argmax(jnp.where(allowed, logits, -jnp.inf), axis=1)
         counts.append(jnp.where(right.any(axis=1), played.alive[:, t], 0.0))
         hits.append(jnp.where(jnp.take_along_axis(right, best[:, None], axis=1)[:, 0], counts[-1], 0.0))
-    loss = (jnp.stack(losses, axis=1) * played.alive).sum() / played.alive.sum()
+    loss = (jnp.stack(losses, axis=1) * played.alive).sum() / jnp.maximum(played.alive.sum(), 1.0)
     ranked = jnp.stack(hits).sum() / jnp.maximum(jnp.stack(counts).sum(), 1.0)
     return loss, {"ranked": ranked, "ranking_scale": scale}
 

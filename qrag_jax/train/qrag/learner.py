@@ -219,7 +219,8 @@ def q_loss(
         paid: rewards of a language model; None: gold pays.
 
     Returns:
-        The loss and a dict of scalars: return, completion rate (unless gold is not read), mean Q, mean target.
+        The loss and a dict of scalars: return, completion rate (with `paid` the share that is unpaid), mean Q, mean
+        target.
     """
     loss, metrics, *_ = _play_for_q(network, params, target_params, batch, key, temperature, epsilon, env, config, paid)
     return loss, metrics
@@ -261,7 +262,7 @@ def _play_for_q(
     # Steps after the end of an episode have no return: they are left out of every mean.
     over_steps = lambda x: (x * played.alive).sum() / jnp.maximum(played.alive.sum(), 1.0)  # noqa: E731
     loss = over_steps(jax.vmap(jax.vmap(chosen_pair_loss))(q_tm1, g_tm1))
-    metrics = {"loss": loss, **_of_episodes(batch, played, paid, config)}
+    metrics = {"loss": loss, **_of_episodes(batch, played, paid)}
     metrics |= {"q": over_steps(q_tm1.sum(-1)), "target": over_steps(g_tm1)}
     if env.stop or env.end_at_completion:
         metrics["steps"] = played.alive.sum(1).mean()
@@ -285,16 +286,12 @@ def _with_paid(played: Rollout, paid: Paid) -> Rollout:
     )
 
 
-def _of_episodes(batch: AnyBatch, played: Rollout, paid: Paid | None, config: LearnerConfig) -> dict[str, jax.Array]:
-    """Metrics of whole episodes: the mean return, the share that is complete, and the share that nobody paid."""
+def _of_episodes(batch: AnyBatch, played: Rollout, paid: Paid | None) -> dict[str, jax.Array]:
+    """Metrics of whole episodes: the mean return, and the share that is complete or, with `paid`, does not count."""
     if paid is None:
         return {"return": played.rewards.sum(1).mean(), "complete": complete(batch, played).mean()}
-    mean = lambda x, of: (x * of).sum() / jnp.maximum(of.sum(), 1)  # noqa: E731
     counts = played.alive[:, 0]
-    metrics = {"return": mean(played.rewards.sum(1), counts), "unpaid": 1 - counts.mean()}
-    if config.reward == "mixed":
-        metrics["complete"] = mean(complete(batch, played), counts * ~paid.by_answer)
-    return metrics
+    return {"return": played.rewards.sum() / jnp.maximum(counts.sum(), 1), "unpaid": (1 - counts).mean()}
 
 
 def complete(batch: AnyBatch, played: Rollout) -> jax.Array:

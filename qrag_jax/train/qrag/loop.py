@@ -64,8 +64,8 @@ def train(
 
     Raises:
         UsageError: the config does not fit itself, the data or the devices, or `out` holds a run or is in use.
-        InputError: a context that cannot be played, a loss that is not finite (its batch is saved), or a `start` of
-            another run.
+        InputError: a context that cannot be played, a question that nothing rewards, calls that all fail, a loss that
+            is not finite (its batch is saved), or a `start` of another run.
         Stopped: `stop` said so; the run is saved.
     """
     return train_together([Member(config, out, start)], task, report, dev, calibrate, stop, reward)[0]
@@ -161,8 +161,8 @@ def _with_pools(
 
         def with_answers(state: LearnerState, sample: Sample) -> tuple[LearnerState, dict]:
             paid = payer(sample, np.asarray(play(state, *pools, sample)))
-            state, metrics = update(state, *pools, sample, None, paid)
-            return state, metrics | payer.reader.metrics()
+            payer.reader.heard(paid)
+            return update(state, *pools, sample, None, paid)
 
         return with_answers
     if miner is None:
@@ -196,6 +196,7 @@ def _save(job: Job, i: int, state: LearnerState, rows: int, fitted: Mapping[str,
     """Saves run i, at the end with the values fitted on held-out queries."""
     member, towers, known = job.members[i], job.towers, job.about | {"rows": rows}
     known |= {} if job.miner is None else {"mined": job.miner.ids.tolist()}
+    known |= {} if job.payer is None else {"reader": job.payer.reader.totals()}
     if member.out is not None:
         save_run(
             member.out, member.config, state, towers.retriever.constants, towers.files, known, job.bests[i], fitted

@@ -1,87 +1,123 @@
 """Pays episodes by a language model's answer from their chunks, on the host, between the picks and the update."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-import jax
 import numpy as np
 
 from qrag_jax.qrag.batching import Sample
 from qrag_jax.qrag.tasks import Task
-from qrag_jax.train.answer_rewards import AnswerReward, AnswerRewardConfig, Asked, answer_reward, checked_values
+from qrag_jax.train.answer_rewards import (
+    AnswerReward,
+    AnswerRewardConfig,
+    Asked,
+    MeteredGenerator,
+    answer_reward,
+    checked_values,
+)
 from qrag_jax.train.qrag.learner import Paid, RewardSource
-from qrag_jax.types import Arg, Cost, InputError, UsageError
+from qrag_jax.types import Arg, InputError, InputWarning, UsageError
 
 _NAMED = 3  # questions in an error message
+_MOST_SILENT = 3  # updates in a row that nobody paid
 
 
-@dataclass
 class Reader:
-    """A language model that pays, with what it cost so far.
+    """A language model that pays, and what it read; it is asked once about a question with the same passages."""
 
-    Attributes:
-        reward: its reward; yours may be any function.
-        cost: so far; None counts nothing.
-        seconds: spent in it.
-        known: values so far; each question is asked once with the same passages.
-    """
-
-    reward: AnswerReward
-    cost: Callable[[], Cost] | None = None
-    seconds: float = 0.0
-    known: dict[Asked, float] = field(default_factory=dict)
+    def __init__(self, reward: AnswerReward, model: MeteredGenerator | None = None) -> None:
+        """Args: reward, which may be any function; model, the one behind it, for tokens and the reasons of failures."""
+        self._reward, self._model, self._known = reward, model, dict[Asked, float]()
+        self._seconds, self._silent, self._warned = 0.0, 0, False
+        self._earlier: Mapping[str, int | float] = {}
 
     @classmethod
     def of(cls, config: AnswerRewardConfig) -> "Reader":
         """Loads the model of a config."""
-        generator = config.load()
-        return cls(answer_reward(config.measure, generator), lambda: generator.cost)
+        model = config.load()
+        return cls(answer_reward(config.measure, model), model)
+
+    @property
+    def fault(self) -> str:
+        """The reason of the last failed call, as the end of a message."""
+        return f": {self._model.fault}" if self._model is not None and self._model.fault else ""
 
     def values(self, asked: Sequence[Asked]) -> list[float | None]:
-        """The reward of each; None where a call failed."""
-        new = [one for one in dict.fromkeys(asked) if one not in self.known]
+        """The reward of each; None where a call failed. The first failure is told as a warning.
+
+        Raises:
+            InputError: the reward gave something else than a finite number or None for each.
+        """
+        new = [one for one in dict.fromkeys(asked) if one not in self._known]
         if new:
             begun = time.perf_counter()
-            found = checked_values("answers", self.reward(new), len(new), of="questions")
-            self.seconds += time.perf_counter() - begun
-            self.known |= {one: value for one, value in zip(new, found, strict=True) if value is not None}
-        return [self.known.get(one) for one in asked]
+            named = [one.question for one in new]
+            found = checked_values("answers", self._reward(new), len(new), "questions", named)
+            self._seconds += time.perf_counter() - begun
+            self._known |= {one: value for one, value in zip(new, found, strict=True) if value is not None}
+        values = [self._known.get(one) for one in asked]
+        if None in values and not self._warned:
+            self._warned = True
+            first = asked[values.index(None)].question
+            message = f"answers: no reward for {first!r}{self.fault}; such episodes are left out and counted (`unpaid`)"
+            warnings.warn(InputWarning(message), stacklevel=2)
+        return values
 
-    def metrics(self) -> dict[str, float]:
-        """What it read so far in this process: questions with passages, tokens and seconds."""
-        told = {"read": float(len(self.known)), "read_seconds": self.seconds}
-        if self.cost is not None:
-            cost = self.cost()
-            told["read_tokens"] = float(cost.prompt_tokens + cost.completion_tokens)
-        return told
+    def heard(self, paid: Paid) -> None:
+        """Counts updates that nobody paid.
+
+        Raises:
+            InputError: there were several in a row.
+        """
+        self._silent = 0 if paid.is_known.any() else self._silent + 1
+        if self._silent == _MOST_SILENT:
+            raise InputError(
+                (
+                    f"answers: all calls of {_MOST_SILENT} updates in a row failed{self.fault}; nothing can be learned "
+                    "from them. Mend the language model; a run that has saved a checkpoint goes on with ",
+                    Arg("resume"),
+                )
+            )
+
+    def resume(self, earlier: Any) -> None:
+        """Goes on counting from the `totals` of a checkpoint."""
+        self._earlier = earlier if isinstance(earlier, Mapping) else {}
+
+    def totals(self) -> dict[str, int | float]:
+        """What it read in the whole run: sets of passages, new tokens (with a model of ours), seconds."""
+        told: dict[str, int | float] = {"read": len(self._known), "seconds": round(self._seconds, 1)}
+        if self._model is not None:
+            told["tokens"] = self._model.num_tokens
+        return {name: value + self._earlier.get(name, 0) for name, value in told.items()}
 
 
-def check_payable(task: Task, source: RewardSource) -> None:
-    """Refuses questions that nobody can pay for, before anything is loaded.
+def check_rewarded(task: Task, source: RewardSource) -> None:
+    """Refuses questions that nothing rewards, before anything is loaded.
 
     Raises:
-        UsageError: the task has vectors, not texts.
-        InputError: a question has no answer and, unless gold is not read, no gold.
+        UsageError: a language model would read vectors, not texts.
+        InputError: a question has no gold, no answer, or neither, as the source needs.
     """
-    if isinstance(task.texts, np.ndarray) or isinstance(task.questions, np.ndarray):
+    if source != "gold" and (isinstance(task.texts, np.ndarray) or isinstance(task.questions, np.ndarray)):
         raise UsageError(f"learner.reward={source} reads texts, but {task.name} has vectors")
-    silent = unpayable(task, source)
+    silent = unrewarded(task, source)
     if len(silent):
-        what = "no answer and no gold" if source == "mixed" else "no answer"
+        lacks = {"gold": "gold chunk", "answers": "answer", "mixed": "answer and no gold chunk"}[source]
         named = ", ".join(task.query_ids[int(i)] for i in silent[:_NAMED])
         raise InputError(
-            f"{task.name}: {len(silent):,} of {len(task):,} questions have {what}, so nobody can pay for their "
-            f"passages (such as {named}): add `answer`, or leave them out"
+            f"{task.name}: {len(silent):,} of {len(task):,} questions have no {lacks}, so learner.reward={source} "
+            f"cannot reward them (such as {named}): add it, or leave them out"
         )
 
 
-def unpayable(task: Task, source: RewardSource) -> np.ndarray:
-    """Numbers of the questions without an answer and, where gold is read too, without gold."""
-    silent = np.array([task.answers is None or not task.answers[i] for i in range(len(task))])
-    if source == "mixed" and task.num_gold is not None:
-        silent &= task.num_gold == 0
-    return np.flatnonzero(silent)
+def unrewarded(task: Task, source: RewardSource) -> np.ndarray:
+    """Numbers of the questions that nothing rewards."""
+    has_gold = np.ones(len(task), bool) if task.num_gold is None else np.asarray(task.num_gold) > 0
+    has_answer = np.array([task.answers is not None and bool(task.answers[i]) for i in range(len(task))], bool)
+    return np.flatnonzero(~{"gold": has_gold, "answers": has_answer, "mixed": has_gold | has_answer}[source])
 
 
 @dataclass(frozen=True)
@@ -89,7 +125,7 @@ class Payer:
     """Pays the episodes of a task.
 
     Attributes:
-        task: `check_payable` took it.
+        task: `check_rewarded` took it.
         reader: pays.
         source: `answers` pays all episodes, `mixed` those without gold.
     """
@@ -104,39 +140,26 @@ class Payer:
         Args:
             sample: with `queries`.
             actions: int32 [batch, T]: slots of contexts, or chunks of the pool.
-
-        Raises:
-            InputError: no episode was paid, because all calls failed.
         """
-        host = jax.tree.map(np.asarray, sample)
+        own = {name: np.asarray(getattr(sample, name)) for name in ("queries", "questions", "distinct", "chunks")}
         by_answer = np.ones(len(actions), bool)
         if self.source == "mixed":
-            by_answer = ~(host.gold & host.valid).any(axis=1)
+            by_answer = ~(np.asarray(sample.gold) & np.asarray(sample.valid)).any(axis=1)
         places = np.flatnonzero(by_answer)
-        values = self.reader.values([self._asked(host, int(row), actions[row]) for row in places])
-        is_known = ~by_answer
+        values = self.reader.values([self._asked(own, int(row), actions[row]) for row in places])
+        is_known, paid = np.logical_not(by_answer), np.zeros(len(actions), np.float32)
         is_known[places] = [value is not None for value in values]
-        if not is_known.any():
-            raise InputError(
-                (
-                    "answers: every call of this update failed, so nothing can be learned from it; check the language "
-                    "model, then continue with ",
-                    Arg("resume"),
-                )
-            )
-        paid = np.zeros(len(actions), np.float32)
         paid[places] = [0.0 if value is None else value for value in values]
         return Paid(np.asarray(actions), paid, is_known, by_answer)
 
-    def _asked(self, sample: Sample, row: int, picks: np.ndarray) -> Asked:
+    def _asked(self, sample: Mapping[str, np.ndarray], row: int, picks: np.ndarray) -> Asked:
         """The question of an episode, with its chunks in the order of the documents."""
-        task, query = self.task, int(sample.queries[row])
-        ids = np.sort(picks)
+        task, ids = self.task, np.sort(picks)
         if task.pool is None:
-            ids = sample.distinct[sample.chunks[row, ids]]
+            ids = sample["distinct"][sample["chunks"][row, ids]]
         assert task.answers is not None
-        question = str(task.questions[int(sample.questions[row])])
-        return Asked(question, tuple(str(task.texts[int(i)]) for i in ids), tuple(task.answers[query]))
+        question, right = task.questions[int(sample["questions"][row])], task.answers[int(sample["queries"][row])]
+        return Asked(str(question), tuple(str(task.texts[int(i)]) for i in ids), tuple(right))
 
 
 def with_queries(sample: Sample, queries: np.ndarray) -> Sample:

@@ -64,7 +64,10 @@ def saved_rows(members: Sequence[Member]) -> int:
 
 
 # What may change when a run is resumed: it alters no update. Paths may move; the digest of the data says what they are.
-_FREE_FIELDS = ("log_every", "save_every", "keep", "tensorboard", "mesh", "data.paths", "data.haystack")
+_FREE_FIELDS = (
+    "log_every", "save_every", "keep", "tensorboard", "mesh", "data.paths", "data.haystack", "answers.journal",
+    "answers.max_llm_tokens", "answers.base_url",
+)  # fmt: skip
 # What leaves no trace in the shapes of parameters, and makes other towers of them.
 _SAME_TOWERS = (
     "model.mode",
@@ -109,14 +112,17 @@ def save_run(
     return save_checkpoint(out, int(state.step), arrays, to_dict(config), files, about, config.keep)
 
 
-def describe_task(task: Task, dev: Task | None = None) -> dict[str, Any]:
+def describe_task(task: Task, dev: Task | None = None, with_answers: bool = False) -> dict[str, Any]:
     """Metadata about a training task, with a digest that tells whether a resumed run sees the same data.
 
     The digest covers every text, question and id, the chunks of each question and which of them are gold, also of
     held-out questions.
+
+    Args:
+        with_answers: the digest covers the right answers too, for a run that learns from them.
     """
     digest = hashlib.sha256()
-    for part in chain.from_iterable(map(_parts, (task,) if dev is None else (task, dev))):
+    for part in chain.from_iterable(_parts(one, with_answers) for one in ((task,) if dev is None else (task, dev))):
         digest.update(len(part).to_bytes(8, "little") + part)
     return {
         "task": task.name,
@@ -127,8 +133,10 @@ def describe_task(task: Task, dev: Task | None = None) -> dict[str, Any]:
     }
 
 
-def _parts(task: Task) -> Iterator[bytes]:
+def _parts(task: Task, with_answers: bool) -> Iterator[bytes]:
     """All that a task is made of, piece by piece."""
+    if with_answers:
+        yield repr(task.answers and [tuple(row) for row in task.answers]).encode("utf-8", "surrogatepass")
     for texts in (task.texts, task.questions, task.query_ids):
         if isinstance(texts, np.ndarray):
             yield np.ascontiguousarray(texts).tobytes()
@@ -150,7 +158,7 @@ def check_resumable(saved: Checkpoint, config: RunConfig, about: Mapping[str, An
         raise InputError(
             f"{saved.folder}: trained on other data: {saved.metadata['num_questions']} questions of "
             f"{saved.metadata['task']} there, {about['num_questions']} of {about['task']} here, or other texts among "
-            "them, or other gold. Give the same files, or another run folder"
+            "them, or other gold or answers. Give the same files, or another run folder"
         )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +12,15 @@ import numpy as np
 import pytest
 from support.networks import LATENT
 
+from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.data.questions.examples import read_examples
+from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.qrag.batching import Packer, materialise
 from qrag_jax.qrag.env import EnvConfig, PoolConfig
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig
 from qrag_jax.qrag.tasks import PoolQuestion, examples_task, pool_task, subset
 from qrag_jax.search.pool_texts import PoolTexts
-from qrag_jax.train.answer_rewards import AnswerRewardConfig, Asked
+from qrag_jax.train.answer_rewards import AnswerRewardConfig, Asked, MeteredGenerator, answer_reward
 from qrag_jax.train.optimise import ScheduleConfig
 from qrag_jax.train.qrag.config import DataConfig, DevConfig, RunConfig, make_sampler, training_tasks
 from qrag_jax.train.qrag.job import first_state, prepare
@@ -25,7 +28,7 @@ from qrag_jax.train.qrag.learner import LearnerConfig, RewardSource
 from qrag_jax.train.qrag.loop import train, train_together
 from qrag_jax.train.qrag.paying import Payer, Reader
 from qrag_jax.train.qrag.saving import Member
-from qrag_jax.types import Example, InputError, UsageError
+from qrag_jax.types import Example, InputError, InputWarning, UsageError
 
 COLOURS = ("red", "blue", "green", "gold", "black", "white", "pink", "grey")
 SCRATCH = EncoderSpec("scratch", num_layers=1, window=8, question_window=8, hidden_size=16, num_heads=2)
@@ -92,7 +95,7 @@ def test_each_question_is_asked_once_with_the_same_passages():
     sample = make_sampler(task, Packer(), make_run())(0)
     payer(sample, np.array([[3, 1]] * 12))
     payer(sample, np.array([[1, 3]] * 11 + [[0, 1]]))
-    assert sizes == [12, 1] and payer.reader.metrics()["read"] == 13
+    assert sizes == [12, 1] and payer.reader.totals()["read"] == 13
 
 
 def test_a_mixture_is_paid_by_gold_where_there_is_some():
@@ -160,6 +163,7 @@ COLD = ("blue", "black", "grey")
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:answers. no reward for")
 def test_it_learns_from_answers_alone_and_counts_failed_calls(tmp_path):
     """Cold colours are paid; some questions always fail, and is never taken as 0."""
     task = examples_task("t", make_examples(gold=False))
@@ -173,27 +177,94 @@ def test_it_learns_from_answers_alone_and_counts_failed_calls(tmp_path):
     lines = lines_of(tmp_path / "run")
     best = np.mean([min(2, sum(c.split()[0] in COLD for c in one.chunks)) / 2 for one in make_examples()])
     assert lines[0]["return"] < 0.6 * best < 0.9 * best < lines[-1]["return"]
-    assert any(line["unpaid"] for line in lines) and lines[-1]["read"] <= 24 * math.comb(5, 2)
+    assert any(line["unpaid"] for line in lines)
+    assert 10 < load_checkpoint(tmp_path / "run", groups=()).metadata["reader"]["read"] <= 24 * math.comb(5, 2)
 
 
 def hash_of(one):
     return sum(map(ord, one.question))
 
 
-def test_an_update_whose_calls_all_fail_is_an_error():
-    task = examples_task("t", make_examples(gold=False))
+def test_three_updates_in_a_row_without_pay_end_the_run_with_the_reason():
+    task, down = (
+        examples_task("t", make_examples(gold=False)),
+        MeteredGenerator(ScriptedGenerator(lambda _: failed("down"))),
+    )
+    reader = Reader(answer_reward("em", down), down)
     sample = make_sampler(task, Packer(), make_run())(0)
-    with pytest.raises(InputError, match="every call of this update failed"):
-        Payer(task, Reader(lambda asked: [None] * len(asked)), "answers")(sample, np.array([[0, 1]] * 12))
+    payer = Payer(task, reader, "answers")
+    with pytest.warns(InputWarning, match=r"no reward for 'what of .*': down; such episodes are left out and counted"):
+        paid = payer(sample, np.array([[0, 1]] * 12))
+    assert not paid.is_known.any()
+    for _ in range(2):
+        reader.heard(paid)
+    reader.heard(replace(paid, is_known=~paid.is_known))
+    for _ in range(2):
+        reader.heard(paid)
+    with pytest.raises(InputError, match="all calls of 3 updates in a row failed: down; nothing can be learned"):
+        reader.heard(paid)
+
+
+def test_an_update_that_nobody_paid_has_no_gradient():
+    job, state, sample, batch = before_update(lambda asked: [1.0] * len(asked))
+    paid = pay(job, state, sample, batch)
+    metrics = job.learner.update(state, batch, replace(paid, is_known=np.zeros(12, bool)))[1]
+    assert metrics["grad_norm"] == metrics["loss"] == metrics["return"] == 0 and metrics["unpaid"] == 1
+
+
+def test_gold_that_is_missing_is_not_a_reward():
+    with pytest.raises(
+        InputError, match=r"24 of 24 questions have no gold chunk, so learner.reward=gold cannot reward"
+    ):
+        train(make_run("gold"), examples_task("t", make_examples(gold=False)))
+
+
+def test_held_out_questions_that_are_hardly_paid_choose_nothing():
+    task = examples_task("t", make_examples(gold=False))
+    config = make_run(num_updates=2, dev=DevConfig(share=0.2, every=1))
+    dev = subset(task, np.arange(13), "dev")  # the last batch has one question
+
+    def reward(asked):
+        return [None if hash_of(one) in bad else 0.5 for one in asked]
+
+    bad = {hash_of(make_examples()[12])}
+    with pytest.warns(InputWarning, match="no reward for"):
+        train(config, task, dev=dev, reward=reward)
+    bad = {hash_of(one) for one in make_examples()[:7]}
+    with pytest.raises(
+        InputError, match=r"dev: only \d of 13 held-out questions were paid, too few to choose an update"
+    ):
+        with pytest.warns(InputWarning, match="no reward for"):
+            train(config, task, dev=dev, reward=reward)
+
+
+def test_a_resumed_run_goes_on_exactly_and_counts_on(tmp_path):
+    task, config = examples_task("t", make_examples(gold=False)), make_run(num_updates=4, save_every=2, keep=9)
+    reward = lambda asked: [hash_of(one) % 7 / 7 for one in asked]  # noqa: E731
+    train(config, task, tmp_path / "whole", reward=reward)
+    train(replace(config, num_updates=2), task, tmp_path / "half", reward=reward)
+    start = load_checkpoint(tmp_path / "whole", step=2, groups=())
+    shutil.copytree(tmp_path / "whole", tmp_path / "again")
+    again = replace(start, folder=tmp_path / "again" / "step_2")
+    for later in ("step_4",):
+        shutil.rmtree(tmp_path / "again" / later)
+    train(config, task, tmp_path / "again", reward=reward, start=again)
+    both = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "again")]
+    assert both[0] == both[1]
+    counts = load_checkpoint(tmp_path / "again", groups=()).metadata["reader"]["read"]
+    assert counts > start.metadata["reader"]["read"] >= 12
+    other = [replace(one, answer="no") for one in make_examples(gold=False)]
+    with pytest.raises(InputError, match="or other gold or answers"):
+        train(config, examples_task("t", other), tmp_path / "again", reward=reward, start=again)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([math.nan] * 3, "reward answers: value nan of question 0 is not a finite number"),
+        ([math.nan] * 3, "reward answers: value nan of question 'q' is not a finite number"),
         ("111", "reward answers: it returned '111'"),
         ([1.0] * 2, "reward answers: 2 values for 3 questions"),
-        (["1", 1, 1], "reward answers: value '1' of question 0 is not a finite number"),
+        (["1", 1, 1], "reward answers: value '1' of question 'q' is not a finite number"),
     ],
 )
 def test_rewards_that_are_not_numbers_are_refused(values, message):
@@ -262,7 +333,7 @@ def test_files_without_gold(tmp_path):
     data = replace(make_run().data, paths=(str(path),))
     task, _ = training_tasks(make_run("mixed", data=data))
     assert np.array(task.num_gold).tolist() == [0, 0, 1]
-    with pytest.raises(InputError, match=r"1 of 3 questions have no answer, so .* q.jsonl:3"):
+    with pytest.raises(InputError, match=r"1 of 3 questions have no answer, so .* \(such as q.jsonl:3\)"):
         train(make_run(data=data), task, reward=lambda asked: [1.0] * len(asked))
     paid, _ = training_tasks(make_run(data=data))
     assert list(paid.query_ids) == ["q.jsonl:1", "q.jsonl:2"] and paid.num_left_out == 1
@@ -281,6 +352,7 @@ def test_files_without_gold(tmp_path):
         ({"env": EnvConfig(end_at_completion=True)}, "env.end_at_completion must be false"),
         ({"env": EnvConfig(fact_reward=0.2)}, "env.fact_reward must be 0"),
         ({"data": DataConfig(task="worlds")}, "data.task=worlds: its questions have no answers"),
+        ({"dev": DevConfig(beam_widths=(2,))}, "dev.beam_widths must be empty"),
         ({"answers": AnswerRewardConfig("f1"), "learner": LearnerConfig()}, "answers works only with learner.reward"),
     ],
 )
