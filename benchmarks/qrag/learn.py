@@ -23,7 +23,7 @@ sets, so these are not unseen. The novel and the papers were looked at once befo
 import argparse
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ RESULTS = Path(__file__).parent / "results" / "learn"
 LABELLED = Path(__file__).parent / "results" / "corpus"
 QUESTIONS = Path(__file__).parent / "questions"
 NUM_LABELLED = (100, 500)
+BEAMS, BEAM_KS = (1, 2, 4), (2, 4)
 SETS = {"hotpot": "hotpotqa", "musique": "musique", "2wiki": "2wiki"}
 OWN = ("httpx", "novel", "papers")
 NOVEL, NOTES, KS = "ENG19005_Steel", "notes best_of+bm25", (1, 2, 4, 10)
@@ -116,7 +117,7 @@ def run(out: Path, names: Sequence[str], seeds: Sequence[int]) -> None:
             learned = learn(LearnRequest((str(index),), str(folder), seed=seed))
             methods = ("trained", *BASELINES[:-1]) if seed == seeds[0] else ("trained",)
             found = evaluate_pool(PooledRequest(str(folder), "jsonl", str(asked), str(index), methods=methods, ks=KS))
-            kept = [{key: row[key] for key in ("method", "id", "gold", "picks")} for row in found.questions]
+            kept = _kept(found.questions)
             if seed == seeds[0]:
                 kept += untrained(folder, index, asked)
             gain = learned.gain
@@ -167,14 +168,20 @@ def run_labels(out: Path, data: Path, seeds: Sequence[int]) -> None:
                     task = replace(task, pool=replace(task.pool, vectors=_vectors(config, task)))
                 few, dev = split_pool(subset(task, np.arange(number)), config)
                 train(config, few, folder, dev=dev)
-                pooled = PooledRequest(
-                    str(folder), "jsonl", str(out / "hotpot.jsonl"), str(out / "hotpot.index"), ks=KS
-                )
-                found = evaluate_pool(replace(pooled, methods=("trained",)))
-                kept = [{key: row[key] for key in ("method", "id", "gold", "picks")} for row in found.questions]
+                asked, index = str(out / "hotpot.jsonl"), str(out / "hotpot.index")
+                pooled = PooledRequest(str(folder), "jsonl", asked, index, methods=("trained",), ks=KS)
+                found, kept = evaluate_pool(pooled), {}
+                kept["questions"] = _kept(found.questions)
+                if start == "untrained" and number == len(task):  # Q of the other runs is no return
+                    beams = evaluate_pool(replace(pooled, ks=BEAM_KS, beam_widths=BEAMS))
+                    kept["beams"] = _kept(beams.questions, "beam_width")
                 about = {"start": start, "labelled": number, "seed": seed, **machine()}
-                told.write_text(json.dumps({"about": about, "questions": kept}) + "\n")
+                told.write_text(json.dumps({"about": about, **kept}) + "\n")
                 print(start, number, seed, [(row["k"], round(row["all_gold"], 3)) for row in found.rows], flush=True)
+
+
+def _kept(questions: Sequence[Mapping[str, Any]], *more: str) -> list[dict[str, Any]]:
+    return [{key: row[key] for key in ("method", "id", "gold", "picks", *more)} for row in questions]
 
 
 def _vectors(config: RunConfig, task: Task) -> np.ndarray:
@@ -227,6 +234,32 @@ def write_labels() -> str:
     )
 
 
+def write_beams() -> str:
+    """Table of beams over the pool, against the greedy search of the same run."""
+    rows = []
+    for path in sorted(RESULTS.glob("labels_untrained_*.json")):
+        one = json.loads(path.read_text())
+        for k in BEAM_KS if "beams" in one else ():
+            greedy, *wider = (
+                np.array([
+                    float(set(row["gold"]) <= set(row["picks"][:k]))
+                    for row in one["beams"]
+                    if row["beam_width"] == width and (width == 1 or len(row["picks"]) == k)
+                ])
+                for width in BEAMS
+            )  # fmt: skip
+            rows.append([str(k), "1", interval(mean_interval(greedy)), "", "", "", str(len(greedy))])
+            for width, found in zip(BEAMS[1:], wider, strict=True):
+                own = paired_difference(found, greedy)
+                told = tested(own.mean, own.low, own.high, own.p_value, own.n)
+                rows.append([str(k), str(width), interval(mean_interval(found)), *told])
+    if not rows:
+        return ""
+    heads = ["picks", "beams", "all gold", "against one", "95% interval", "p", "n"]
+    told = "The run with all labels (`labels alone`), searched by beams (`qrag eval --beam_width`). p is not corrected."
+    return f"## Beams\n\n{told}\n\n" + "\n".join(grid(heads, rows))
+
+
 def write_table() -> None:
     """The page of all results."""
     table, tests, abouts, by_places = [], [], [], []
@@ -270,7 +303,7 @@ def write_table() -> None:
     ]
     parts.append("## Paired tests, all gold at 4\n\nMean of the learned seeds minus the method; p corrected (Holm).")
     parts.append("\n".join(grid(["folder", "against", "difference", "95% interval", "p (Holm)", "n"], rows)))
-    parts += filter(None, [write_labels()])
+    parts += filter(None, [write_labels(), write_beams()])
     parts.append("## Runs\n\n" + "\n".join(map(_about, abouts)))
     (RESULTS / "README.md").write_text("\n\n".join(parts) + "\n")
 
