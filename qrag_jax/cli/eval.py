@@ -179,7 +179,7 @@ def _run_ruler(args: argparse.Namespace) -> int:
             raise UsageError(f"--{flag}: does not go with --ruler; leave it out")
     values = vars(args)
     request = made(RulerRequest, values, options=made(Options, values), answers=_answers_request(args))
-    for flag in ("tests", "trec"):
+    for flag in ("tests", "trec", "answer_rows"):
         if values[flag] and searches_pool(args.run):
             raise UsageError(f"--{flag}: works only with a run that picks from one context; leave it out")
     with Progress() as progress:
@@ -192,10 +192,13 @@ def _run_ruler(args: argparse.Namespace) -> int:
     if found.evaluated is not None:
         _write_picks(found.evaluated, args)
         return _finish(found.evaluated, rows, args)
-    if args.per_query:
-        write_lines(args.per_query, found.questions)
+    for path in filter(None, (args.per_query, args.answers)):
+        write_lines(path, found.questions)
     if args.json == STDOUT:
         write_json(rows)
+    if request.answers is not None and all(row["string_match"] is None for row in rows):
+        say(f"qrag: error: the language model gave no answer: {found.questions[0]['error']}")
+        return 1
     return 0
 
 
@@ -204,7 +207,8 @@ def _ruler_table(rows: Sequence[Mapping[str, Any]]) -> str:
     from qrag_jax.eval.tables import align, interval, share
 
     heads = ["task", "tokens", "method", "picks", "all gold", "95% interval", "recall", "n", "chunks"]
-    lines = []
+    lines, answered = [], any("string_match" in row for row in rows)
+    heads += ["answers", "95% interval", "failed"] * answered
     for row in rows:
         protocol, width = row.get("protocol", "fixed"), row.get("beam_width", 1)
         method = row["method"] + f", {protocol}" * (protocol != "fixed") + f", beam {width}" * (width > 1)
@@ -212,6 +216,10 @@ def _ruler_table(rows: Sequence[Mapping[str, Any]]) -> str:
             [row["task"], f"{row['num_tokens']:,}", method, str(row["k"]), share(row["all_gold"]),
              interval(row["low"], row["high"]), share(row["recall"]), str(row["n"]), f"{row['num_chunks']:,}"]
         )  # fmt: skip
+        if answered:
+            found = row["string_match"]
+            told = interval(row["string_match_low"], row["string_match_high"]) if found is not None else ""
+            lines[-1] += ["" if found is None else share(found), told, str(row["num_failed"])]
     return "\n".join(align([heads, *lines]))
 
 

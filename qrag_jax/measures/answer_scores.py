@@ -126,6 +126,17 @@ def contains_reference(answer: str, references: Sequence[str]) -> float:
     return float(any(_contains(said, normalise_answer(reference)) for reference in references))
 
 
+def string_match(answer: str, references: Sequence[str], needs_all: bool) -> float:
+    """RULER's score of an answer: a reference counts if the answer contains it, without case.
+
+    needs_all:  the share of the references that it contains    (needles, variables)
+    else:       1 if it contains one of them, else 0             (question answering)
+    """
+    _check_references(references)
+    found = [reference.lower() in answer.lower() for reference in references]
+    return sum(found) / len(found) if needs_all else float(any(found))
+
+
 def score_answer(answer: str, references: Sequence[str], convention: Convention = "squad") -> AnswerScore:
     """EM and F1 against the reference that fits best, each measure on its own."""
     _check_references(references)

@@ -17,7 +17,13 @@ from qrag_jax.data.stories.ruler_context import RulerQuestion
 from qrag_jax.eval.retrieval.records import QueryRecord, Row
 from qrag_jax.eval.retrieval.ruler_sets import RulerSet, check_tasks, default_steps, make_sets
 from qrag_jax.eval.retrieval.score import Options, Run, Scored, check_protocols, open_run, score
+from qrag_jax.llm.calls import ask_all
+from qrag_jax.llm.config import make_generator
+from qrag_jax.llm.prompts import load_prompt, passages_prompt
+from qrag_jax.llm.thinking import empty_answer
+from qrag_jax.llm.wrappers import WatchedGenerator
 from qrag_jax.measures.aggregate import mean_interval
+from qrag_jax.measures.answer_scores import string_match
 from qrag_jax.names import POOL_METHODS
 from qrag_jax.qrag.multi_step_search import check_questions
 from qrag_jax.qrag.pool_search import PoolBank, make_pool_bank
@@ -26,10 +32,11 @@ from qrag_jax.qrag.tasks import Task, examples_task
 from qrag_jax.search.pool_texts import PoolTexts
 from qrag_jax.service.evaluating import AnswersRequest, EvalRequest, Evaluated, QuestionSource, make_reader
 from qrag_jax.service.pooled import pick_from_pool
-from qrag_jax.types import NOBODY, Arg, Example, UsageError, Watch
+from qrag_jax.types import NOBODY, Arg, Example, Sampling, TextGenerator, UsageError, Watch
 
 _CHUNK_TOKENS = 64  # of the paper, special tokens counted
 _NUM_QUESTIONS = 100
+_ANSWER_TOKENS = 128  # four numbers, or five variables, and some words
 _ONLY_CONTEXTS = ("protocols", "stopping", "rerank")  # options that a search of a pool does not have
 
 
@@ -44,7 +51,8 @@ class RulerRequest:
         haystack: essays, as of `load_haystack`.
         options: the rows to compute; `num_questions` None is 100, `num_steps` None is that of the run, or as many as a
             task has gold chunks if these are more.
-        answers: to score too, of a run that picks from contexts; None scores facts only.
+        answers: to score too; None scores facts only. Of a run over many documents they are scored by RULER's string
+            match, whatever the measures.
     """
 
     run: str
@@ -70,8 +78,9 @@ class RulerScored:
     Attributes:
         rows: one for each task, length and method (in contexts also each protocol and beam width): k is the number of
             picks, `all_gold` the share of questions with all gold chunks among them, with its 95% interval, `recall`
-            the mean share of the gold, `ceiling` the share of questions with at most k gold chunks.
-        questions: of a run over many documents, one for each row and question: its gold, picks and scores.
+            the mean share of the gold, `ceiling` the share of questions with at most k gold chunks. With answers of
+            a run over many documents also `string_match`, its interval, and the number of calls that failed.
+        questions: of a run over many documents, one for each row and question: its gold, picks, scores and answer.
         evaluated: of a run that picks from contexts, for tests and answers.
     """
 
@@ -100,9 +109,11 @@ def _check_pool_request(request: RulerRequest) -> None:
     many = "this run searches many documents, whose picks are scored by "
     wrong = [name for name in _ONLY_CONTEXTS if getattr(request.options, name)]
     wrong += ["beam_widths"] if max(request.options.beam_widths) > 1 else []
-    wrong += ["answers"] if request.answers is not None else []
+    if request.answers is not None:
+        own = {"answer_measures": "measures", "judges": "judges", "answer_bounds": "bounds"}
+        wrong += [name for name, field in own.items() if getattr(request.answers, field)]
     if wrong:
-        raise UsageError((many, "their gold only: leave out ", Arg(wrong[0])), field=wrong[0])
+        raise UsageError((many, "their gold and by string match: leave out ", Arg(wrong[0])), field=wrong[0])
     for method in request.options.methods or ():
         if method not in POOL_METHODS:
             raise UsageError(f"{many}{', '.join(POOL_METHODS)}", field="methods", value=method)
@@ -184,6 +195,7 @@ def _score_pools(trained: Run, request: RulerRequest, watch: Watch) -> RulerScor
     vectors, methods = _Vectors(trained.retriever), request.options.methods or POOL_METHODS
     threshold = trained.threshold and trained.threshold.value
     rows, records = [], []
+    reader = None if request.answers is None else make_generator(request.answers.llm)
     for one, k in _sets(trained, request, watch):
         _check_sizes(one, k)
         check_questions(trained.retriever, [question.question for question in one.questions])
@@ -199,8 +211,36 @@ def _score_pools(trained: Run, request: RulerRequest, watch: Watch) -> RulerScor
                 shares[number, i] = np.isin(question.gold, record["picks"]).mean()
                 records.append({"task": one.task, "num_tokens": one.num_tokens, **record})
             watch.report(f"{one.task}, {one.num_tokens:,} tokens", i + 1, len(one.questions), {})
-        rows += [_row(one, method, k, own, request, trained) for method, own in zip(methods, shares, strict=True)]
+        of_set = records[-len(methods) * len(one.questions) :]
+        for number, method in enumerate(methods):
+            own = [record for record in of_set if record["method"] == method]
+            more = {} if reader is None else _answered(one, own, reader, request, watch)
+            rows.append(_row(one, method, k, shares[number], request, trained) | more)
     return RulerScored(rows, records)
+
+
+def _answered(
+    one: RulerSet, records: Sequence[dict[str, Any]], reader: TextGenerator, request: RulerRequest, watch: Watch
+) -> dict[str, Any]:
+    """Answers from the picks of a method, in the order of the context; adds them to the records."""
+    template = load_prompt("short_answer", request.answers and request.answers.llm.prompts)
+    prompts = [
+        passages_prompt(template, own.question, [own.chunks[i] for i in sorted(record["picks"])], "ruler")
+        for own, record in zip(one.questions, records, strict=True)
+    ]
+    stage = f"answer {one.task}, {records[0]['method']}"
+    asking = WatchedGenerator(reader, lambda done, of, said: watch.answered(stage, done, of, said))
+    said = ask_all(asking, prompts, sampling=Sampling(max_tokens=_ANSWER_TOKENS))
+    needs_all, scores = not any(one.questions[0].titles), []
+    for own, record, answer in zip(one.questions, records, map(empty_answer, said), strict=True):
+        record |= {"answer": answer.text, "error": answer.error}
+        if not answer.is_failed:
+            scores.append(string_match(answer.text, own.answers, needs_all))
+    told: dict[str, Any] = {"num_failed": len(said) - len(scores)}
+    if not scores:
+        return told | dict.fromkeys(("string_match", "string_match_low", "string_match_high"))
+    found = mean_interval(np.array(scores), seed=request.options.seed)
+    return told | {"string_match": found.mean, "string_match_low": found.low, "string_match_high": found.high}
 
 
 def _pool(question: RulerQuestion, vectors: _Vectors) -> PoolTexts:

@@ -89,6 +89,45 @@ def test_a_run_that_picks_from_a_context(tmp_path, command, run):
         assert {r["method"] for r in own} == {row["method"]}
 
 
+def test_answers_from_the_picks_of_a_pool_by_string_match(tmp_path, command, pool_run):
+    script, out = tmp_path / "script.jsonl", tmp_path / "answers.jsonl"
+    own = [
+        "--ruler",
+        "vt",
+        "--num_tokens",
+        "700",
+        "--num_questions",
+        "3",
+        "--methods",
+        "hybrid,bm25",
+        "--num_steps",
+        "5",
+    ]
+    own += ["--json", "-", "--no_journal", "--llm", "scripted", "--llm_model", str(script)]
+    script.write_text(json.dumps({"answer": "none of them"}) + "\n")
+    code, printed, told = command("eval", pool_run, *own, "--answers", str(out))
+    assert code == 0, told
+    assert [(row["string_match"], row["num_failed"]) for row in json.loads(printed)] == [(0, 0), (0, 0)]
+    names = json.loads(out.read_text().splitlines()[0])["answers"]
+    script.write_text(json.dumps({"answer": f"They are {names[0].lower()}, {names[1]}."}) + "\n")
+    code, printed, told = command("eval", pool_run, *own, "--answers", str(out))
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert (
+        len(names) == 5
+        and code == 0
+        and {record["answer"] for record in records} == {f"They are {names[0].lower()}, {names[1]}."}
+    )
+    by_hand = [
+        sum(n.lower() in r["answer"].lower() for n in r["answers"]) / 5 for r in records if r["method"] == "bm25"
+    ]
+    row = json.loads(printed)[1]
+    assert row["string_match"] == pytest.approx(sum(by_hand) / 3) and by_hand[0] == 0.4
+    script.write_text(json.dumps({"error": "down"}) + "\n")
+    code, printed, told = command("eval", pool_run, *own, "--answers", str(out))
+    assert code == 1 and "the language model gave no answer: down" in told
+    assert [(row["string_match"], row["num_failed"]) for row in json.loads(printed)] == [(None, 3), (None, 3)]
+
+
 def test_answers_and_rankings_of_a_context(tmp_path, command, run):
     script, rows = tmp_path / "script.jsonl", tmp_path / "answers.json"
     script.write_text(json.dumps({"match": "VAR", "answer": "ABCDE"}) + "\n")
@@ -117,7 +156,9 @@ def test_refusals(command, run, pool_run):
     ):
         assert_refused(command, run.folder, flags, words)
     for flags, words in (
-        (["--answers"], "--answers: this run searches many documents"),
+        (["--answers", "--answer_bounds"], "--answer_bounds: this run searches many documents"),
+        (["--answers", "--answer_measures", "f1"], "--answer_measures: this run searches many documents"),
+        (["--answers", "--answer_rows", "r.json"], "--answer_rows: works only with a run that picks from one context"),
         (["--protocol", "fixed"], "--protocol: this run searches many documents"),
         (["--beam_width", "2"], "--beam_width: this run searches many documents"),
         (["--rerank", "x"], "--rerank: this run searches many documents"),
