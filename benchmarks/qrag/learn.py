@@ -11,8 +11,8 @@ of the Lord, of ELTeC) and 60 papers (of SciSumm). `run` is, for each folder, `q
 `--strategy document`), `qrag learn INDEX` for each seed, and `qrag eval RUN --corpus INDEX --jsonl QUESTIONS`. `learn`
 sees no question of the sets.
 
-`labels` trains on the first 100, 500 and all labelled train questions of HotpotQA, whose passages are one pool: from
-untrained vectors (configs/qrag/corpus_latent.yaml), or from the run that learned from the dev passages without labels
+`labels` trains on the first labelled train questions of HotpotQA (`--labelled`), the passages of the most of them in one
+pool: from untrained vectors (configs/qrag/corpus_latent.yaml), or from the run that learned from the dev passages without labels
 (configs/qrag/learn_latent.yaml with `init`). Both are scored as in `run`.
 
 The 30 questions to each of httpx, novel and papers (questions/) were written and committed before any search; 15 need
@@ -53,7 +53,6 @@ from qrag_jax.train.qrag.loop import train
 RESULTS = Path(__file__).parent / "results" / "learn"
 LABELLED = Path(__file__).parent / "results" / "corpus"
 QUESTIONS = Path(__file__).parent / "questions"
-NUM_LABELLED = (100, 500)
 BEAMS, BEAM_KS = (1, 2, 4), (2, 4)
 SETS = {"hotpot": "hotpotqa", "musique": "musique", "2wiki": "2wiki"}
 OWN = ("httpx", "novel", "papers")
@@ -148,14 +147,14 @@ def untrained(folder: Path, index: Path, asked: Path) -> list[dict[str, Any]]:
     ]
 
 
-def run_labels(out: Path, data: Path, seeds: Sequence[int]) -> None:
+def run_labels(out: Path, data: Path, numbers: Sequence[int], seeds: Sequence[int]) -> None:
     """Trains on labelled questions to one pool, which is embedded once, and scores each run on the dev passages."""
     rows = [line for name in ("train", "train_more") for line in _lines(data / "hotpotqa" / f"{name}.jsonl.gz")]
     path = out / "hotpot_labelled.jsonl"
-    path.write_text("".join(rows))
+    path.write_text("".join(rows[: max(numbers)]))
     task = multihop_pool([("hotpot", str(path))])
     for seed in seeds:
-        for number in (*NUM_LABELLED, len(task)):
+        for number in numbers:
             for start in ("untrained", "learned"):
                 told, folder = RESULTS / f"labels_{start}_{number}_{seed}.json", out / f"run_{start}_{number}_{seed}"
                 if told.exists():
@@ -172,10 +171,10 @@ def run_labels(out: Path, data: Path, seeds: Sequence[int]) -> None:
                 pooled = PooledRequest(str(folder), "jsonl", asked, index, methods=("trained",), ks=KS)
                 found, kept = evaluate_pool(pooled), {}
                 kept["questions"] = _kept(found.questions)
-                if start == "untrained" and number == len(task):  # Q of the other runs is no return
+                if start == "untrained" and number == max(numbers):  # Q of the other runs is no return
                     beams = evaluate_pool(replace(pooled, ks=BEAM_KS, beam_widths=BEAMS))
                     kept["beams"] = _kept(beams.questions, "beam_width")
-                about = {"start": start, "labelled": number, "seed": seed, **machine()}
+                about = {"start": start, "labelled": number, "pool": len(task.texts), "seed": seed, **machine()}
                 told.write_text(json.dumps({"about": about, **kept}) + "\n")
                 print(start, number, seed, [(row["k"], round(row["all_gold"], 3)) for row in found.rows], flush=True)
 
@@ -256,7 +255,9 @@ def write_beams() -> str:
     if not rows:
         return ""
     heads = ["picks", "beams", "all gold", "against one", "95% interval", "p", "n"]
-    told = "The run with all labels (`labels alone`), searched by beams (`qrag eval --beam_width`). p is not corrected."
+    told = (
+        "The run with most labels (`labels alone`), searched by beams (`qrag eval --beam_width`). p is not corrected."
+    )
     return f"## Beams\n\n{told}\n\n" + "\n".join(grid(heads, rows))
 
 
@@ -346,6 +347,7 @@ def main() -> None:
     parser.add_argument("stage", choices=("folders", "run", "labels", "table"))
     parser.add_argument("paths", type=Path, nargs="*")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--labelled", type=int, nargs="*", default=[100, 500])
     parser.add_argument("--only", nargs="*", choices=(*SETS, *OWN), default=[*SETS, *OWN])
     args = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -354,7 +356,7 @@ def main() -> None:
     elif args.stage == "run":
         run(args.paths[0], args.only, args.seeds)
     elif args.stage == "labels":
-        run_labels(args.paths[0], args.paths[1], args.seeds)
+        run_labels(args.paths[0], args.paths[1], args.labelled, args.seeds)
     write_table()
 
 
