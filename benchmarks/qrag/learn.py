@@ -11,9 +11,9 @@ of the Lord, of ELTeC) and 60 papers (of SciSumm). `run` is, for each folder, `q
 `--strategy document`), `qrag learn INDEX` for each seed, and `qrag eval RUN --corpus INDEX --jsonl QUESTIONS`. `learn`
 sees no question of the sets.
 
-`labels` trains on the first labelled train questions of HotpotQA (`--labelled`), the passages of the most of them in one
-pool: from untrained vectors (configs/qrag/corpus_latent.yaml), or from the run that learned from the dev passages without labels
-(configs/qrag/learn_latent.yaml with `init`). Both are scored as in `run`.
+`labels` trains on the first labelled train questions of HotpotQA (`--labelled`); the passages of the most of them are
+one pool. It starts from untrained vectors (configs/qrag/corpus_latent.yaml), or from the run that learned from the dev
+passages without labels (configs/qrag/learn_latent.yaml with `init`). Both are scored as in `run`.
 
 The 30 questions to each of httpx, novel and papers (questions/) were written and committed before any search; 15 need
 one place, 15 need two. The form of made questions and of Q was chosen on httpx and on the dev questions of the three
