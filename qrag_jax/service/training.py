@@ -201,7 +201,8 @@ def _trained(member: Member, has_dev: bool) -> TrainedRun:
     out = member.out
     assert out is not None
     data, metrics = _read_metrics(out)
-    about = load_checkpoint(out, groups=()).metadata
+    paid = member.config.learner.reward != "gold"
+    about = load_checkpoint(out, groups=()).metadata if has_dev or paid else {}
     return TrainedRun(member.config, out, data, metrics, about["dev"] if has_dev else None, about.get("reader"))
 
 

@@ -79,12 +79,17 @@ def test_wide_beams_find_the_pair_whose_last_pick_has_the_highest_value():
     """As wide as the pool: the best of all pairs, which the greedy episode may miss."""
     bank = make_pool_bank(wide_run(), POOL)
     asked = jax.device_put(bank.reader.questions(QUESTIONS, bank.question_vectors(QUESTIONS)))
-    first, best = np.arange(9), []
-    for question in range(2):  # each pick of the first step, then the value of each second one
-        one = jax.tree.map(lambda x, i=question: jnp.repeat(x[i : i + 1], 9, axis=0), asked)
+    first, best, run_ = np.arange(9), [], wide_run()
+
+    @jax.jit
+    def second(one):
         many = PoolBatch(bank.table, one, jnp.zeros((9, bank.table.num_chunks), bool), jnp.arange(9))
         taken = jnp.stack([jnp.asarray(first, jnp.int32), jnp.full(9, -1, jnp.int32)], axis=1)
-        seen = look(wide_run().network, wide_run().params, many, actions_of(bank), taken, jnp.int32(1), wide_run().env)
+        actions = run_.network.actions(run_.params, bank.table.rows)
+        return look(run_.network, run_.params, many, actions, taken, jnp.int32(1), run_.env)
+
+    for question in range(2):  # each pick of the first step, then the value of each second one
+        seen = second(jax.tree.map(lambda x, i=question: jnp.repeat(x[i : i + 1], 9, axis=0), asked))
         q = np.where(seen.allowed, np.asarray(seen.q).sum(1), -np.inf)
         row, column = np.unravel_index(q.argmax(), q.shape)
         best.append((q[row, column], {row, int(seen.ids[row, column])}))
@@ -94,10 +99,6 @@ def test_wide_beams_find_the_pair_whose_last_pick_has_the_highest_value():
     greedy = bank.play(QUESTIONS, 2)
     assert (plan.q_values[:, 1] >= greedy.q_values[:, 1, 0] - 1e-6).all()
     assert not np.array_equal(np.sort(plan.actions), np.sort(greedy.actions))
-
-
-def actions_of(bank):
-    return wide_run().network.actions(wide_run().params, bank.table.rows)
 
 
 @cache
