@@ -126,7 +126,8 @@ def _cost(one: dict[str, Any]) -> str:
     line, read = f"- {one['kind']}, seed {one['seed']}: {one['seconds']:,.0f} s in all", one["reader"]
     if read is not None:
         line += f", {read['read']:,} sets of passages, {read['tokens']:,} tokens read in {read['seconds']:,.0f} s"
-    line += f"; mean return {one['first']['return']:.3f} to {one['last']['return']:.3f}"
+    first, last = one["first"], one["last"]
+    line += f"; mean return at update {first['step']} {first['return']:.3f}, at the last {last['return']:.3f}"
     return f"{line}; {place(one)}, commit {one['commit']}"
 
 
