@@ -81,6 +81,8 @@ ELSEWHERE = {
     "'data.paths=[q.jsonl]'": CORPUS_MODE,
     "qrag demo --smoke": "tests/cli/test_demo.py",
     "qrag learn notes/ --out runs/notes": LEARN,
+    "qrag train --config_path configs/qrag/answers_latent.yaml --out runs/answers data.task=jsonl "
+    "'data.paths=[answered.jsonl]'": "tests/cli/test_train_answers.py",
     "qrag index build docs.index docs": LEARN,
     "qrag learn docs.index --out runs/docs --show 6": LEARN,
     "qrag find runs/docs docs.index 'Which command makes an index of a folder and how is it kept up to date?'": LEARN,
@@ -196,7 +198,8 @@ def pages_with_own_lines() -> list[Path]:
 
 
 # Their lines train and score at length what tests of tests/cli do in small: a minute each.
-LONG_PAGES = ("scale", "eval", "train", "compare_chunkers", "benchmarks_of_others")
+LONG_PAGES = ("scale", "eval", "train", "compare_chunkers", "benchmarks_of_others", "sections", "answers")
+LONG_PYTHON = ("python", "notes", "training")  # likewise of lines of Python
 
 
 def of_tier(page: Path) -> object:
@@ -217,8 +220,14 @@ def test_every_command_of_the_documents_runs(page, desk, trained, capsys):
             assert _run(line) == 0, f"{line}\n{capsys.readouterr().err}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.full if page.stem in LONG_PYTHON else pytest.mark.slow, id=page.stem)
+        for page in PAGES
+        if blocks(page, "python")
+    ],
+)
 def test_python_of_the_documents_runs(page, desk, trained):
     """Blocks of a page continue each other."""
     bodies = blocks(page, "python")

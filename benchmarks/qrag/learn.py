@@ -197,8 +197,10 @@ def _lines(path: Path) -> list[str]:
 def write_labels() -> str:
     """Table and plot of `run_labels`: all gold among 4 by the number of labelled questions."""
     found: dict[tuple[str, int], list[np.ndarray]] = {}
+    abouts = []
     for path in sorted(RESULTS.glob("labels_*.json")):
         one = json.loads(path.read_text())
+        abouts.append(one["about"])
         key = one["about"]["start"], one["about"]["labelled"]
         found.setdefault(key, []).append(_found(one, "trained")[:, KS.index(4)])
     if not found:
@@ -227,7 +229,9 @@ def write_labels() -> str:
     axes.legend()
     write_png(RESULTS / "labels.png", figure)
     heads = ["labelled", "labels alone", "`learn` first", "difference", "p", "seeds"]
-    text = "All gold among 4 of the 246 dev questions. p is not corrected.\n\n"
+    pools = {one["labelled"]: one.get("pool") for one in abouts}
+    text = "All gold among 4 of the 246 dev questions; passages in the pool of training: "
+    text += ", ".join(f"{number:,}: {size:,}" for number, size in sorted(pools.items())) + ". p is not corrected.\n\n"
     return (
         "## With labelled questions\n\n" + text + "\n".join(grid(heads, rows)) + "\n\n![the same as a plot](labels.png)"
     )
@@ -247,17 +251,16 @@ def write_beams() -> str:
                 ])
                 for width in BEAMS
             )  # fmt: skip
-            rows.append([str(k), "1", interval(mean_interval(greedy)), "", "", "", str(len(greedy))])
+            number = f"{one['about']['labelled']:,}"
+            rows.append([number, str(k), "1", interval(mean_interval(greedy)), "", "", "", str(len(greedy))])
             for width, found in zip(BEAMS[1:], wider, strict=True):
                 own = paired_difference(found, greedy)
                 told = tested(own.mean, own.low, own.high, own.p_value, own.n)
-                rows.append([str(k), str(width), interval(mean_interval(found)), *told])
+                rows.append([number, str(k), str(width), interval(mean_interval(found)), *told])
     if not rows:
         return ""
-    heads = ["picks", "beams", "all gold", "against one", "95% interval", "p", "n"]
-    told = (
-        "The run with most labels (`labels alone`), searched by beams (`qrag eval --beam_width`). p is not corrected."
-    )
+    heads = ["labelled", "picks", "beams", "all gold", "against one", "95% interval", "p", "n"]
+    told = "Runs with labels alone, searched by beams (`qrag eval --beam_width`). p is not corrected."
     return f"## Beams\n\n{told}\n\n" + "\n".join(grid(heads, rows))
 
 
@@ -347,7 +350,7 @@ def main() -> None:
     parser.add_argument("stage", choices=("folders", "run", "labels", "table"))
     parser.add_argument("paths", type=Path, nargs="*")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
-    parser.add_argument("--labelled", type=int, nargs="*", default=[100, 500])
+    parser.add_argument("--labelled", type=int, nargs="*", default=[100, 500, 1794])
     parser.add_argument("--only", nargs="*", choices=(*SETS, *OWN), default=[*SETS, *OWN])
     args = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,7 @@ def test_a_crashed_and_a_stopped_run_end_like_the_whole_one(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, resumed.params, whole.params)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_resumes_on_other_devices(tmp_path):
     """Saved on 4 devices that split parameters, resumed on 3, then on 1: the same but for rounding.
 

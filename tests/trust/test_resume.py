@@ -141,6 +141,7 @@ def write_questions(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.full  # in the slow tier: train/test_resume.py, a run that crashes and one that is stopped
 @pytest.mark.parametrize(("mode", "dtype", "devices"), FEW[of_tier(0, 10)])
 def test_a_run_that_is_killed_anywhere_ends_as_one_that_is_not(tmp_path, figures, mode, dtype, devices):
     write_questions(tmp_path / "questions.jsonl")
