@@ -1,6 +1,7 @@
 """A retriever that learns from right answers alone, beside one that learns from gold on the same questions.
 
     python -m benchmarks.qrag.answers run DATA MODEL OUT [--only answers gold labels] [--seeds 0 1 2]
+    python -m benchmarks.qrag.answers gains DATA MODEL OUT  # what the reader pays for which paragraphs
     python -m benchmarks.qrag.answers table  # benchmarks/qrag/results/answers/README.md
 
 DATA holds hotpotqa/ with train.jsonl.gz, train_more.jsonl.gz and dev.jsonl.gz. MODEL is a reader that `qrag` loads,
@@ -21,7 +22,9 @@ import numpy as np
 
 from benchmarks.common import CONFIGS, arguments, grid, interval, machine, place, qrag, tested
 from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.data.questions.multihop import read_hotpot
 from qrag_jax.measures.aggregate import holm_p_values, mean_interval, over_seeds, paired_difference
+from qrag_jax.train.answer_rewards import AnswerRewardConfig, Asked, answer_reward
 
 RESULTS = Path(__file__).parent / "results" / "answers"
 KINDS = {
@@ -29,7 +32,7 @@ KINDS = {
     "gold": ["learner.reward=gold"],
     "labels": ["learner.reward=gold", "learner.losses={ranking: 1.0}", "env.ranking_scale=20"],
 }
-NUM_QUESTIONS = 200
+NUM_QUESTIONS, NUM_GAINS = 200, 30
 
 
 def train_questions(data: Path, out: Path) -> Path:
@@ -79,6 +82,33 @@ def run(data: Path, model: str, out: Path, kinds: Sequence[str], seeds: Sequence
             path.write_text(json.dumps({"about": told, "questions": _found(chosen)}) + "\n")
 
 
+def gains(data: Path, model: str, out: Path) -> None:
+    """The gain of both gold paragraphs of a question, of each with a wrong one, and of two wrong ones."""
+    read = read_hotpot(train_questions(data, out))
+    generator = AnswerRewardConfig(llm_model=model, journal=str(out / "journal_0.sqlite")).load()
+    asked = []
+    for example, right in list(zip(read.examples, read.answers, strict=True))[:NUM_GAINS]:
+        first, second = example.gold
+        wrong = [i for i in range(len(example.chunks)) if i not in example.gold]
+        for picks in (example.gold, (first, wrong[0]), (second, wrong[0]), wrong[:2]):
+            asked.append(Asked(example.question, tuple(example.chunks[i] for i in sorted(picks)), right))
+    found = np.array(answer_reward("gain", generator)(asked), float).reshape(-1, 4)
+    (RESULTS / "gains.json").write_text(json.dumps({"about": machine(), "gains": found.round(4).tolist()}) + "\n")
+
+
+def _gains() -> str:
+    """A line about `gains`; empty before it ran."""
+    path = RESULTS / "gains.json"
+    if not path.exists():
+        return ""
+    both, one, other, none = np.array(json.loads(path.read_text())["gains"]).T
+    return (
+        f"Mean gain in the first {len(both)} train questions (`gains`): both gold paragraphs {both.mean():.2f}, the "
+        f"better of them with a wrong one {np.maximum(one, other).mean():.2f}, the worse "
+        f"{np.minimum(one, other).mean():.2f}, two wrong ones {none.mean():.2f}."
+    )
+
+
 def _found(path: Path) -> dict[str, dict[str, list[float]]]:
     """By method and question: exact match and F1 of facts."""
     found: dict[str, dict[str, list[float]]] = {}
@@ -118,6 +148,7 @@ def write_table() -> None:
     parts.append("\n".join(grid(["trained by", "fact EM", "fact F1", "seeds"], rows)))
     parts.append("## Paired tests of fact EM\n\nMean of the seeds; p corrected (Holm).")
     parts.append("\n".join(grid(["pair", "difference", "95% interval", "p (Holm)", "n"], table)))
+    parts += filter(None, [_gains()])
     parts.append("## Cost\n\n" + "\n".join(_cost(one["about"]) for own in kept.values() for one in own))
     (RESULTS / "README.md").write_text("\n\n".join(parts) + "\n")
 
@@ -134,7 +165,7 @@ def _cost(one: dict[str, Any]) -> str:
 def main() -> None:
     """Runs the command of the docstring."""
     parser = arguments(__doc__)
-    parser.add_argument("stage", choices=("run", "table"))
+    parser.add_argument("stage", choices=("run", "gains", "table"))
     parser.add_argument("paths", nargs="*")
     parser.add_argument("--only", nargs="*", choices=KINDS, default=list(KINDS))
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
@@ -142,9 +173,12 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     if given.stage == "table":
         write_table()
+        return
+    data, model, out = Path(given.paths[0]), given.paths[1], Path(given.paths[2])
+    if given.stage == "gains":
+        gains(data, model, out)
     else:
-        data, model, out = given.paths
-        run(Path(data), model, Path(out), given.only, given.seeds)
+        run(data, model, out, given.only, given.seeds)
 
 
 if __name__ == "__main__":

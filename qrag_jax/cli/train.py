@@ -223,9 +223,11 @@ def _say_result(run: "TrainedRun") -> None:
             )
     folder = shlex.quote(str(run.out))
     if run.reader is not None:
-        told = f"{run.reader['read']:,} sets of chunks in {run.reader['seconds']:,.0f} s"
-        told += f", {run.reader['tokens']:,} new tokens" if "tokens" in run.reader else ""
-        say(f"the language model read {told}; {last['unpaid']:.1%} of the last training episodes do not count")
+        read = run.reader
+        say(
+            f"the language model read {read['read']:,} sets of chunks ({read['tokens']:,} new tokens) in "
+            f"{read['seconds']:,.0f} s; {last['unpaid']:.1%} of the last training episodes do not count"
+        )
     say(f"trained: {run.out}, {last['step']:,} updates in {last['seconds']:,.0f} s, {learned(last)}")
     say(f"next: qrag eval {folder} {_EVAL_FLAGS[run.config.data.task]}")
     if run.config.data.task != "vectors":

@@ -227,7 +227,7 @@ def _format_retriever(row: Mapping[str, Any]) -> str:
 
 
 def learned(last: Mapping[str, Any]) -> str:
-    """What the metrics of the last update say of its episodes."""
+    """Describes the episodes of the last update by its metrics."""
     if "complete" in last:
         return f"{last['complete']:.1%} of the last training episodes complete"
     return f"mean return {last['return']:.3f} in the last training episodes"

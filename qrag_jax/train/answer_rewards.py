@@ -19,13 +19,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS, AroundGenerator, ask_all
+from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS, ask_all
 from qrag_jax.llm.config import LlmConfig, make_generator, make_likelihood
 from qrag_jax.llm.judges import judge_answers
 from qrag_jax.llm.prompts import load_prompt, passages_prompt
 from qrag_jax.llm.thinking import empty_answer
 from qrag_jax.measures.answer_scores import GivenAnswer, score_answer
-from qrag_jax.types import Finished, Generation, InputError, Message, Sampling, TextGenerator
+from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator
 
 Measure = Literal["gain", "f1", "em", "judge"]
 _LEAST_SURPRISE = 0.1
@@ -71,37 +71,14 @@ class AnswerRewardConfig:
     journal: str = ""
     max_llm_tokens: int | None = None
 
-    def load(self) -> "MeteredGenerator":
-        """The model, which counts the tokens that it reads and writes; what the journal has costs nothing."""
+    def load(self) -> TextGenerator:
+        """The model, with the journal and the budget."""
         journal = Path(self.journal) if self.journal else None
         config = LlmConfig(
             self.llm, self.llm_model or None, base_url=self.base_url or None, journal=journal,
             max_llm_tokens=self.max_llm_tokens,
         )  # fmt: skip
-        return MeteredGenerator((make_likelihood if self.measure == "gain" else make_generator)(config))
-
-
-class MeteredGenerator(AroundGenerator):
-    """A language model that counts its new tokens and keeps the reason of the last failed call.
-
-    Attributes:
-        num_tokens: read and written, without those of the journal.
-        fault: empty if no call failed.
-    """
-
-    def __init__(self, generator: TextGenerator) -> None:
-        """Wraps a model."""
-        self.generator, self.num_tokens, self.fault = generator, 0, ""
-
-    def generate(
-        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
-    ) -> Sequence[Generation]:
-        """Answers every prompt, in order; as `types.TextGenerator`."""
-        found = self.generator.generate(prompts, sampling=sampling, finished=finished)
-        for one in found:
-            self.num_tokens += 0 if one.from_journal else one.prompt_tokens + one.completion_tokens
-            self.fault = self.fault if one.error is None else one.error
-        return found
+        return (make_likelihood if self.measure == "gain" else make_generator)(config)
 
 
 def answer_reward(measure: Measure, generator: TextGenerator) -> AnswerReward:
@@ -154,9 +131,11 @@ def gain(before: float | None, after: float | None) -> float | None:
 
 
 def _surprise(read: Generation) -> float | None:
-    if read.error is None and not read.logprobs:
+    if read.error is not None:
+        return None
+    if not read.logprobs:
         raise InputError("the model told no log-probabilities of an answer; gain needs a model in this process")
-    return None if read.error is not None or not read.logprobs else -fmean(read.logprobs)
+    return -fmean(read.logprobs)
 
 
 def checked_values(

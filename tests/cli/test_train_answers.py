@@ -38,7 +38,7 @@ def test_a_run_from_answers(questions, tmp_path, capsys):
         assert train(questions, tmp_path / "run", journal) == 0
         told = capsys.readouterr().err
         assert "1 questions left out, without an answer that passages could be paid by" in told
-        assert "sets of chunks in" in told and "; 0.0% of the last training episodes do not count" in told
+        assert "sets of chunks (" in told and "; 0.0% of the last training episodes do not count" in told
         assert "in the last training episodes\nnext: qrag eval" in told and "mean return " in told
         lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[1:]]
         assert lines[-1]["unpaid"] == 0 and -1 <= lines[-1]["return"] <= 1

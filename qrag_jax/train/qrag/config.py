@@ -228,9 +228,6 @@ class RunConfig:
             "env.end_at_completion must be false: only gold says what is complete": env.end_at_completion,
             "env.fact_reward must be 0, because gold is not read": source == "answers" and env.fact_reward != 0,
             "dev.beam_widths must be empty: beams are compared by gold": bool(self.dev.beam_widths),
-            "mining.every must be null: mined sentences would be paid as if they were the question's own": (
-                self.mining.every is not None
-            ),
         }
         for fault in [fault for fault, found in faults.items() if found]:
             raise UsageError(f"learner.reward={source}: {fault}")

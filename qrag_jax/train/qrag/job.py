@@ -117,8 +117,8 @@ def make_dev_score(
         if 2 * known.sum() < len(task):
             assert payer is not None
             raise InputError(
-                f"{task.name}: only {known.sum():,} of {len(task):,} held-out questions were paid, too few to choose "
-                f"an update by{payer.reader.fault}; mend the language model, or set dev.share to 0"
+                f"{task.name}: only {known.sum():,} of {len(task):,} held-out questions were paid, which are too few "
+                f"to choose an update{payer.reader.fault}; repair the language model, or set dev.share to 0"
             )
         return float(every[known].mean())
 
@@ -247,7 +247,7 @@ def _make_payers(
         return None, None
     if jax.process_count() > 1:
         raise UsageError(f"learner.reward={source}: a language model pays a run of one process; start it in one")
-    reader = Reader.of(config.answers) if reward is None else Reader(reward)
+    reader = Reader.of(config.answers.measure, config.answers.load()) if reward is None else Reader(reward)
     if start is not None:
         reader.resume(start.metadata.get("reader"))
     payers = [Payer(one, reader, source) for one in tasks]

@@ -151,7 +151,7 @@ _BESIDE = ("ranking", "stop")  # losses beside soft Q, in the states of its roll
 
 @struct.dataclass
 class Paid:
-    """What the host paid to the episodes of a batch.
+    """The rewards of a batch, which the host paid after it had seen the actions.
 
     Attributes:
         actions: int32 [batch, T], `Rollout.actions` that were paid for.

@@ -8,18 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from qrag_jax.llm.wrappers import WatchedGenerator
 from qrag_jax.qrag.batching import Sample
 from qrag_jax.qrag.tasks import Task
-from qrag_jax.train.answer_rewards import (
-    AnswerReward,
-    AnswerRewardConfig,
-    Asked,
-    MeteredGenerator,
-    answer_reward,
-    checked_values,
-)
+from qrag_jax.train.answer_rewards import AnswerReward, Asked, Measure, answer_reward, checked_values
 from qrag_jax.train.qrag.learner import Paid, RewardSource
-from qrag_jax.types import Arg, InputError, InputWarning, UsageError
+from qrag_jax.types import Arg, Generation, InputError, InputWarning, TextGenerator, UsageError
 
 _NAMED = 3  # questions in an error message
 _MOST_SILENT = 3  # updates in a row that nobody paid
@@ -28,22 +22,25 @@ _MOST_SILENT = 3  # updates in a row that nobody paid
 class Reader:
     """A language model that pays, and what it read; it is asked once about a question with the same passages."""
 
-    def __init__(self, reward: AnswerReward, model: MeteredGenerator | None = None) -> None:
-        """Args: reward, which may be any function; model, the one behind it, for tokens and the reasons of failures."""
-        self._reward, self._model, self._known = reward, model, dict[Asked, float]()
-        self._seconds, self._silent, self._warned = 0.0, 0, False
+    def __init__(self, reward: AnswerReward) -> None:
+        """Args: reward, which may be any function."""
+        self._reward, self._known = reward, dict[Asked, float]()
+        self._seconds, self._tokens, self._silent, self._warned = 0.0, 0, 0, False
         self._earlier: Mapping[str, int | float] = {}
+        self.fault = ""  # the reason of the last failed call, as the end of a message
 
     @classmethod
-    def of(cls, config: AnswerRewardConfig) -> "Reader":
-        """Loads the model of a config."""
-        model = config.load()
-        return cls(answer_reward(config.measure, model), model)
+    def of(cls, measure: Measure, model: TextGenerator) -> "Reader":
+        """A reader that counts the new tokens of a model, and keeps the reasons of its failures."""
+        watched = WatchedGenerator(model, lambda done, of, said: reader.count(said))
+        reader = cls(answer_reward(measure, watched))
+        return reader
 
-    @property
-    def fault(self) -> str:
-        """The reason of the last failed call, as the end of a message."""
-        return f": {self._model.fault}" if self._model is not None and self._model.fault else ""
+    def count(self, said: Generation | None) -> None:
+        """Counts a call; those in the journal cost nothing."""
+        if said is not None:
+            self._tokens += 0 if said.from_journal else said.prompt_tokens + said.completion_tokens
+            self.fault = self.fault if said.error is None else f": {said.error}"
 
     def values(self, asked: Sequence[Asked]) -> list[float | None]:
         """The reward of each; None where a call failed. The first failure is told as a warning.
@@ -77,7 +74,7 @@ class Reader:
             raise InputError(
                 (
                     f"answers: all calls of {_MOST_SILENT} updates in a row failed{self.fault}; nothing can be learned "
-                    "from them. Mend the language model; a run that has saved a checkpoint goes on with ",
+                    "from them. Repair the language model; a run that has saved a checkpoint goes on with ",
                     Arg("resume"),
                 )
             )
@@ -87,10 +84,8 @@ class Reader:
         self._earlier = earlier if isinstance(earlier, Mapping) else {}
 
     def totals(self) -> dict[str, int | float]:
-        """What it read in the whole run: sets of passages, new tokens (with a model of ours), seconds."""
-        told: dict[str, int | float] = {"read": len(self._known), "seconds": round(self._seconds, 1)}
-        if self._model is not None:
-            told["tokens"] = self._model.num_tokens
+        """Counts of the whole run: sets of passages that it read, new tokens (0 for a function of yours), seconds."""
+        told = {"read": len(self._known), "tokens": self._tokens, "seconds": round(self._seconds, 1)}
         return {name: value + self._earlier.get(name, 0) for name, value in told.items()}
 
 

@@ -34,6 +34,19 @@ def test_alignment_and_exactness_by_hand():
     assert _values("exact_plan", answers, records) == [1.0, 0.0, 0.0, 0.0]
 
 
+def test_gain_and_judge_of_a_plan_and_of_none():
+    def read(prompt):
+        return Generation("Rome", "stop", logprobs=(-4.0 if "Oslo" in prompt[-2].content else -2.0,))
+
+    contexts = {"section:section": ["Oslo"], "sentence:sentence": ["Lima"]}
+    records = [{"contexts": contexts, "question": "Where?", "references": ["Rome"]}] * 3
+    last = len(NAMES) - 1
+    answers = [_answer((1, 1)), _answer((last, last)), "No plan."]
+    assert _values("answer_gain", answers, records, generator=ScriptedGenerator(read)) == [-1.0, 0.0, -1.0]
+    judge = ScriptedGenerator(lambda prompt: '{"correct": true}')
+    assert _values("answer_judge", answers, records, generator=judge) == [1.0, 1.0, 0.0]
+
+
 def test_several_documents_by_hand():
     label = [[0, 1], [2, 3], [4, 4]]
     answers = [

@@ -22,7 +22,7 @@ from qrag_jax.qrag.env import EnvConfig, PoolConfig
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig
 from qrag_jax.qrag.tasks import PoolQuestion, examples_task, pool_task, subset
 from qrag_jax.search.pool_texts import PoolTexts
-from qrag_jax.train.answer_rewards import AnswerRewardConfig, Asked, MeteredGenerator, answer_reward
+from qrag_jax.train.answer_rewards import AnswerRewardConfig, Asked
 from qrag_jax.train.optimise import ScheduleConfig
 from qrag_jax.train.qrag.config import DataConfig, DevConfig, RunConfig, make_sampler, training_tasks
 from qrag_jax.train.qrag.job import first_state, prepare
@@ -197,9 +197,9 @@ def hash_of(one):
 def test_three_updates_in_a_row_without_pay_end_the_run_with_the_reason():
     task, down = (
         examples_task("t", make_examples(gold=False)),
-        MeteredGenerator(ScriptedGenerator(lambda _: failed("down"))),
+        ScriptedGenerator(lambda _: failed("down")),
     )
-    reader = Reader(answer_reward("em", down), down)
+    reader = Reader.of("em", down)
     sample = make_sampler(task, Packer(), make_run())(0)
     payer = Payer(task, reader, "answers")
     with pytest.warns(InputWarning, match=r"no reward for 'what of .*': down; such episodes are left out and counted"):
@@ -235,7 +235,7 @@ def test_held_out_questions_that_are_hardly_paid_choose_nothing():
         train(config, task, dev=dev, reward=reward)
     bad = {hash_of(one) for one in make_examples()[:7]}
     with pytest.raises(
-        InputError, match=r"dev: only \d of 13 held-out questions were paid, too few to choose an update"
+        InputError, match=r"dev: only \d of 13 held-out questions were paid, which are too few to choose"
     ):
         with pytest.warns(InputWarning, match="no reward for"):
             train(config, task, dev=dev, reward=reward)
