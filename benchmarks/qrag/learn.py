@@ -1,7 +1,7 @@
 """A retriever without labels: multi-hop passages and three folders of real documents, beside plain search and notes.
 
     python -m benchmarks.qrag.learn folders DATA HTTPX OUT     # writes the documents and their questions
-    python -m benchmarks.qrag.learn run OUT [--seeds 0 1 2] [--only hotpot ...]
+    python -m benchmarks.qrag.learn run OUT [--seeds 0 1 2] [--only hotpot ...] [--llm_model M]
     python -m benchmarks.qrag.learn labels OUT DATA [--seeds 0]  # HotpotQA with labels, after `run` and alone
     python -m benchmarks.qrag.learn table  # benchmarks/qrag/results/learn/README.md
 
@@ -9,7 +9,7 @@
 is one chunk; the documentation of httpx (HTTPX is a clone of github.com/encode/httpx at ae1b9f66), a novel (The Hosts
 of the Lord, of ELTeC) and 60 papers (of SciSumm). `run` is, for each folder, `qrag index build` (of passages with
 `--strategy document`), `qrag learn INDEX` for each seed, and `qrag eval RUN --corpus INDEX --jsonl QUESTIONS`. `learn`
-sees no question of the sets.
+sees no question of the sets. With `--llm_model` a language model writes questions too.
 
 `labels` trains on the first labelled train questions of HotpotQA (`--labelled`); the passages of the most of them are
 one pool. It starts from untrained vectors (configs/qrag/corpus_latent.yaml), or from the run that learned from the dev
@@ -39,6 +39,7 @@ from qrag_jax.eval.retrieval.score import open_run
 from qrag_jax.eval.tables import dress, new_figure, share, write_png
 from qrag_jax.index.build import build_index, index_settings
 from qrag_jax.index.load import load_index
+from qrag_jax.llm.config import LlmConfig
 from qrag_jax.measures.aggregate import holm_p_values, mean_interval, over_seeds, paired_difference
 from qrag_jax.models.towers.q_network import VectorRows
 from qrag_jax.qrag.pool_search import make_pool_bank
@@ -102,26 +103,35 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file)
 
 
-def run(out: Path, names: Sequence[str], seeds: Sequence[int]) -> None:
-    """Learns from each folder and scores its questions; baselines are those of the first seed."""
+def run(out: Path, names: Sequence[str], seeds: Sequence[int], model: str | None = None) -> None:
+    """Learns from each folder and scores its questions; baselines are those of the first seed.
+
+    Args:
+        model: a language model that writes questions too; its runs are kept beside the others, without baselines.
+    """
+    kind = "" if model is None else "asked_"
     for name in names:
         index, asked = out / f"{name}.index", out / f"{name}.jsonl"
         if not index.exists():
             whole = index_settings(chunking=ChunkConfig("document")) if name in SETS else None
             build_index(index, [out / name], whole)
         for seed in seeds:
-            folder, path = out / f"run_{name}_{seed}", RESULTS / f"{name}_{seed}.json"
+            folder, path = out / f"run_{kind}{name}_{seed}", RESULTS / f"{kind}{name}_{seed}.json"
             if path.exists():
                 continue
-            learned = learn(LearnRequest((str(index),), str(folder), seed=seed))
-            methods = ("trained", *BASELINES[:-1]) if seed == seeds[0] else ("trained",)
+            journal = out / f"journal_{name}_{seed}.sqlite"
+            llm = None if model is None else LlmConfig(llm_model=model, journal=journal)
+            learned = learn(LearnRequest((str(index),), str(folder), llm=llm, seed=seed))
+            is_first = seed == seeds[0] and not kind
+            methods = ("trained", *BASELINES[:-1]) if is_first else ("trained",)
             found = evaluate_pool(PooledRequest(str(folder), "jsonl", str(asked), str(index), methods=methods, ks=KS))
             kept = _kept(found.questions)
-            if seed == seeds[0]:
+            if is_first:
                 kept += untrained(folder, index, asked)
             gain = learned.gain
             about = {
-                "folder": name, "seed": seed, "kinds": learned.kinds, "update": learned.update,
+                "folder": name, "seed": seed, "llm": model and Path(model).stem, "kinds": learned.kinds,
+                "left_out": learned.left_out, "update": learned.update,
                 "held_out": [row for row in learned.rows if not row["kind"]],
                 "gain": [gain.mean, gain.low, gain.high, gain.p_value, gain.n],
                 "num_chunks": found.rows[0]["num_chunks"], **machine(),
@@ -352,12 +362,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--labelled", type=int, nargs="*", default=[100, 500, 1794])
     parser.add_argument("--only", nargs="*", choices=(*SETS, *OWN), default=[*SETS, *OWN])
+    parser.add_argument("--llm_model", help="a language model that writes questions too")
     args = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
     if args.stage == "folders":
         write_folders(*args.paths)
     elif args.stage == "run":
-        run(args.paths[0], args.only, args.seeds)
+        run(args.paths[0], args.only, args.seeds, args.llm_model)
     elif args.stage == "labels":
         run_labels(args.paths[0], args.paths[1], args.labelled, args.seeds)
     write_table()

@@ -18,13 +18,14 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float, Int, Integer
 
-from qrag_jax.chunking.text.words import asked_words, bm25_tokens, is_identifier
+from qrag_jax.chunking.text.words import asked_words, bm25_tokens, is_identifier, joined_words
 from qrag_jax.search.dense import top_in_order
 from qrag_jax.types import InputError
 
 _K1 = 1.5  # saturation of repeated words
 _B = 0.75  # weight of the length normalisation
 _IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
+_NAMED = 3  # texts: an e-mail in at most so many is a name, so it counts as an identifier; the same page
 _CACHED_TEXTS = 32_768  # texts whose scores are added at a time, which a cache of the processor holds
 _COMMON = 3  # a word in more than a third of the texts is common
 _MOST_COMMON = 32  # words whose counts in all texts are kept
@@ -125,15 +126,17 @@ class Bm25Index:
 
         f is the last factor of BM25, below 1. A word in no text counts as the rarest word. So if the rare words of a
         question are missing, its other words give only a small share. An identifier counts four times, and whole
-        where it occurs, because vectors hardly tell identifiers apart.
+        where it occurs, because vectors hardly tell identifiers apart. So does a word with hyphens that hardly any
+        text contains (`lasting-crane` as `lastingcrane`), because its parts are in many others.
 
         Returns:
             float64 shares in [0, 1]; 0 if the question has no word.
         """
         shares, most = np.zeros(self.num_texts), 0.0
+        joined = joined_words(question) if self._tokenize is bm25_tokens else ()
         for word, weight in self._asked(question).items():
-            is_whole = is_identifier(word)
             texts, counts = self._words.find(word)
+            is_whole = is_identifier(word) or (word in joined and 0 < len(texts) <= _NAMED)
             rarity = weight * _rarity(self.num_texts, len(texts)) * (_IDENTIFIER_WEIGHT if is_whole else 1)
             most += rarity
             if is_whole:

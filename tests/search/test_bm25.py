@@ -216,6 +216,19 @@ def test_an_identifier_counts_four_times_and_whole_where_it_occurs():
     np.testing.assert_allclose(index.shares("pay b7"), np.array(wanted) / most, atol=1e-12)
 
 
+def test_a_rare_word_with_hyphens_counts_as_an_identifier():
+    """`idf` of a word in 1 of 6 texts is log(1 + 5.5 / 1.5), in 2 log(1 + 4.5 / 2.5)."""
+    index = Bm25Index(["red-fox", "red hen", "grey fox", "owl", "owl", "owl"])
+    once, twice = math.log(1 + 5.5 / 1.5), math.log(1 + 4.5 / 2.5)
+    most = 2 * twice + 0.5 * 4 * once
+    damping = 1.5 * (0.25 + 0.75 * np.array([3, 2, 2, 1, 1, 1]) / (10 / 6))
+    wanted = np.array([2 * twice, twice, twice, 0, 0, 0]) / (1 + damping) + [2 * once, 0, 0, 0, 0, 0]
+    np.testing.assert_allclose(index.shares("Red\u2010fox"), wanted / most, atol=1e-12)
+    # In four texts it is a word like others, and so is don't, which says nothing.
+    common = Bm25Index(["red-fox"] * 4 + ["red fox"] * 3)
+    assert common.shares("red-fox").max() < 0.5 and Bm25Index(["don't", *"abcdef"]).shares("don't").max() < 0.5
+
+
 @examples(20)
 @given(st.integers(0, 1000))
 def test_shares_stay_below_1_and_come_near_it(seed):

@@ -48,6 +48,7 @@ _PATH, _HYPHENS = re.compile(r"[/\\@:=&#~]+"), re.compile(r"[-_+^',>]+")
 _HUMPS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CAMEL, _PLURAL = re.compile("[a-z][A-Z]|[A-Z]{2}[a-z]"), re.compile("[A-Z]{2,}s")
 _THOUSANDS = re.compile(r"\d{1,3}(?:[.,'_]\d{3})+")
+_WITH_HYPHENS = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)+")
 _PLUSES = re.compile(r"[^\W_]+\+\+")
 _SIGN, _ALL_SIGNS = re.compile(f"{_SIGNS[:-1]},>]"), frozenset("-_./\\@&+'^=~:#,>")
 _JOINED_WEIGHT = 0.5  # of `email` for e-mail, beside its parts; chosen on Cranfield, SQuAD and MuSiQue
@@ -135,6 +136,11 @@ def asked_words(question: str, known: Container[str]) -> dict[str, float]:
             is_word = form.isalnum() and form == form.casefold()
             weights[form] = weights.get(form, 0) + (_JOINED_WEIGHT if is_word else 1)
     return weights
+
+
+def joined_words(question: str) -> set[str]:
+    """The forms as one word of what a question writes with hyphens: `email` of e-mail."""
+    return {word.replace("-", "").casefold() for word in _WITH_HYPHENS.findall(normal_letters(question))}
 
 
 def is_identifier(token: str) -> bool:
