@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.decoders import all_logits
 from support.scripted_models import make_judge
-from support.talkers import parrot
+from support.talkers import parrot, tiny_talker
 
 from qrag_jax.llm.config import LlmConfig, make_likelihood
 from qrag_jax.llm.journal.journal import JournaledGenerator
@@ -103,7 +103,7 @@ def test_the_likelihood_of_an_answer_is_that_of_its_tokens():
 
 
 def test_other_prompts_change_nothing_and_a_bad_one_fails_alone(tmp_path):
-    model = LocalLikelihood(parrot("one"), dtype="float32")
+    model = LocalLikelihood(tiny_talker(), dtype="float32")
     long = (Message("user", "Hi there, " * 2), Message("assistant", "one"))
     prompts = [said("one"), said(""), long, TALK, said("two"), (*TALK, Message("assistant", "a" * 5000))]
     together = read(model, prompts)

@@ -273,7 +273,8 @@ def read_rows(
     """Hidden states of rows, padded on the left, that continue one beginning."""
     (batch, size), before = tokens.shape, shared.keys.shape[2]
     slots, pads = jnp.arange(size), size - lengths[:, None]
-    own = (slots[:, None] >= slots) & (slots >= pads[:, :, None])
+    # Padding sees itself: if it saw nothing, where the beginning is empty, its NaN would reach the others.
+    own = (slots[:, None] >= slots) & (slots >= pads[:, :, None]) | jnp.eye(size, dtype=bool)
     seen = jnp.pad(own, ((0, 0), (0, 0), (before, 0)), constant_values=True)
 
     def attend(query: Array, key: Array, value: Array, layer: Array, cache: LayerCache) -> tuple[Array, LayerCache]:
