@@ -3,6 +3,7 @@
     python -m benchmarks.qrag.learn folders DATA HTTPX OUT     # writes the documents and their questions
     python -m benchmarks.qrag.learn run OUT [--seeds 0 1 2] [--only hotpot ...] [--llm_model M]
     python -m benchmarks.qrag.learn labels OUT DATA [--seeds 0]  # HotpotQA with labels, after `run` and alone
+    python -m benchmarks.qrag.learn links OUT  # how often names join the two places of a question
     python -m benchmarks.qrag.learn table  # benchmarks/qrag/results/learn/README.md
 
 `folders` writes the pooled passages of the dev questions of HotpotQA, MuSiQue and 2WikiMultihopQA, a file each, which
@@ -44,6 +45,7 @@ from qrag_jax.measures.aggregate import holm_p_values, mean_interval, over_seeds
 from qrag_jax.models.towers.q_network import VectorRows
 from qrag_jax.qrag.pool_search import make_pool_bank
 from qrag_jax.qrag.pool_sets import corpus_pool, multihop_pool
+from qrag_jax.qrag.pool_tables import PoolReader
 from qrag_jax.qrag.retriever import new_retriever, with_fresh_params
 from qrag_jax.qrag.tasks import Task, subset
 from qrag_jax.service.learning import LearnRequest, learn
@@ -55,8 +57,10 @@ RESULTS = Path(__file__).parent / "results" / "learn"
 LABELLED = Path(__file__).parent / "results" / "corpus"
 QUESTIONS = Path(__file__).parent / "questions"
 BEAMS, BEAM_KS = (1, 2, 4), (2, 4)
+NUM_LINKS = 8  # of a chunk in each way, as in configs/qrag/learn_latent.yaml
 SETS = {"hotpot": "hotpotqa", "musique": "musique", "2wiki": "2wiki"}
 OWN = ("httpx", "novel", "papers")
+ASKED = "learned, also from a language model"
 NOVEL, NOTES, KS = "ENG19005_Steel", "notes best_of+bm25", (1, 2, 4, 10)
 BASELINES = ("hybrid", "single_step", "bm25", "untrained")
 
@@ -189,6 +193,39 @@ def run_labels(out: Path, data: Path, numbers: Sequence[int], seeds: Sequence[in
                 print(start, number, seed, [(row["k"], round(row["all_gold"], 3)) for row in found.rows], flush=True)
 
 
+def links(out: Path) -> None:
+    """How often the two places of a question are joined by a title or a rare name, which is what a run can follow."""
+    rows = []
+    for name in (*SETS, *OWN):
+        index = str(out / f"{name}.index")
+        task = corpus_pool(load_index(index), index, [str(out / f"{name}.jsonl")])
+        assert task.pool is not None and task.pool.vectors is not None
+        table = PoolReader(task.pool, NUM_LINKS, 1).table(task.pool.vectors)
+        found = task.contexts(np.arange(len(task)), np.random.default_rng(0)).chunks
+        pairs = [sorted({*row[row >= 0].tolist()}) for row in found]
+        pairs = [pair for pair in pairs if len(pair) == 2]
+        title, rare = (
+            np.array([b in joined[a] or a in joined[b] for a, b in pairs])
+            for joined in map(np.asarray, (table.texts.named, table.kin))
+        )
+        rows.append([name, float(title.mean()), float(rare.mean()), float((title | rare).mean()), len(pairs)])
+    (RESULTS / "links.json").write_text(json.dumps({"about": machine(), "rows": rows}) + "\n")
+
+
+def write_links() -> str:
+    """Table of `links`."""
+    path = RESULTS / "links.json"
+    if not path.exists():
+        return ""
+    rows = [[name, *map(share, shares), str(number)] for name, *shares, number in json.loads(path.read_text())["rows"]]
+    heads = ["folder", "one names the other's title", "they share a rare name", "either", "questions of two places"]
+    return "## What a run can follow\n\n" + _LINKS + "\n\n" + "\n".join(grid(heads, rows))
+
+
+_LINKS = """Share of the questions of two places whose places are joined by what the pool's tables hold (`links`).
+`learn` makes bridges, chains and questions of a shared name from such links."""
+
+
 def _kept(questions: Sequence[Mapping[str, Any]], *more: str) -> list[dict[str, Any]]:
     return [{key: row[key] for key in ("method", "id", "gold", "picks", *more)} for row in questions]
 
@@ -215,8 +252,8 @@ def write_labels() -> str:
         found.setdefault(key, []).append(_found(one, "trained")[:, KS.index(4)])
     if not found:
         return ""
-    files = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("hotpot_[0-9].json"))]
-    found["untrained", 0] = [_found(files[0], "untrained")[:, KS.index(4)]]
+    files = _files("hotpot")
+    found["untrained", 0] = [_found(_with_baselines(files), "untrained")[:, KS.index(4)]]
     found["learned", 0] = [_found(one, "trained")[:, KS.index(4)] for one in files]
     numbers, rows = sorted({number for _, number in found}), []
     for number in numbers:
@@ -278,12 +315,16 @@ def write_table() -> None:
     """The page of all results."""
     table, tests, abouts, by_places = [], [], [], []
     for name in (*SETS, *OWN):
-        files = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{name}_[0-9].json"))]
+        files = _files(name)
         if not files:
             continue
         abouts += [one["about"] for one in files]
         columns = {"**learned**": [_found(one, "trained") for one in files]}
-        columns |= {method: [_found(files[0], method)] for method in BASELINES}
+        columns |= {method: [_found(_with_baselines(files), method)] for method in BASELINES}
+        asked = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"asked_{name}_[0-9].json"))]
+        abouts += [one["about"] for one in asked]
+        if asked:
+            columns[ASKED] = [_found(one, "trained") for one in asked]
         if name in SETS:
             kept = json.loads((LABELLED / f"notes_{name}.json").read_text())
             places = [kept["ks"].index(k) if k in kept["ks"] else None for k in KS]
@@ -303,7 +344,7 @@ def write_table() -> None:
                     (name, method, paired_difference(mine, np.mean([one[:, KS.index(4)] for one in scores], 0)))
                 )
         if name in OWN:
-            by_places += _by_places(name, files)
+            by_places += _by_places(name, {"learned": files, ASKED: asked, "hybrid": [_with_baselines(files)]})
     corrected = holm_p_values([one.p_value for *_, one in tests])
     told = (__doc__ or "").split("\n\n", 1)
     parts = ["# " + told[0].rstrip("."), told[1], _READING]
@@ -317,15 +358,26 @@ def write_table() -> None:
     ]
     parts.append("## Paired tests, all gold at 4\n\nMean of the learned seeds minus the method; p corrected (Holm).")
     parts.append("\n".join(grid(["folder", "against", "difference", "95% interval", "p (Holm)", "n"], rows)))
-    parts += filter(None, [write_labels(), write_beams()])
+    parts += filter(None, [write_links(), write_labels(), write_beams()])
     parts.append("## Runs\n\n" + "\n".join(map(_about, abouts)))
     (RESULTS / "README.md").write_text("\n\n".join(parts) + "\n")
 
 
+def _files(name: str) -> list[dict[str, Any]]:
+    """The kept runs of a folder, by seed."""
+    return [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{name}_[0-9].json"))]
+
+
+def _with_baselines(files: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The run that was scored beside the baselines."""
+    return next(one for one in files if any(row["method"] == "untrained" for row in one["questions"]))
+
+
 def _about(one: dict[str, Any]) -> str:
     held_out = ", ".join(f"{row['method']} {share(row['all_gold'])}" for row in one["held_out"])
+    name = one["folder"] + (f", with questions of {one['llm']}" if one.get("llm") else "")
     return (
-        f"- {one['folder']}, seed {one['seed']}: {one['num_chunks']:,} chunks, questions {one['kinds']}, update "
+        f"- {name}, seed {one['seed']}: {one['num_chunks']:,} chunks, questions {one['kinds']}, update "
         f"{one['update']}, held out: {held_out}; {place(one)}, commit {one['commit']}"
     )
 
@@ -344,20 +396,21 @@ def _found(one: dict[str, Any], method: str) -> np.ndarray:
     return np.array(found, float)
 
 
-def _by_places(name: str, files: Sequence[dict[str, Any]]) -> list[list[str]]:
+def _by_places(name: str, methods: Mapping[str, Sequence[dict[str, Any]]]) -> list[list[str]]:
     asked = [json.loads(line) for line in (QUESTIONS / f"{name}.jsonl").read_text().splitlines()]
     places, rows = np.array([one["places"] for one in asked]), []
     for number in (1, 2):
-        for method, some in (("learned", files), ("hybrid", files[:1])):
-            own = np.mean([_found(one, "trained" if method == "learned" else method) for one in some], axis=0)
-            sums = own[places == number].sum(axis=0)
-            rows.append([name, str(number), method, *(f"{x:.1f}" for x in sums), str((places == number).sum())])
+        for method, some in methods.items():
+            if some:
+                key = "hybrid" if method == "hybrid" else "trained"
+                sums = np.mean([_found(one, key) for one in some], axis=0)[places == number].sum(axis=0)
+                rows.append([name, str(number), method, *(f"{x:.1f}" for x in sums), str((places == number).sum())])
     return rows
 
 
 def main() -> None:
     parser: argparse.ArgumentParser = arguments(__doc__)
-    parser.add_argument("stage", choices=("folders", "run", "labels", "table"))
+    parser.add_argument("stage", choices=("folders", "run", "labels", "links", "table"))
     parser.add_argument("paths", type=Path, nargs="*")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--labelled", type=int, nargs="*", default=[100, 500, 1794])
@@ -371,6 +424,8 @@ def main() -> None:
         run(args.paths[0], args.only, args.seeds, args.llm_model)
     elif args.stage == "labels":
         run_labels(args.paths[0], args.paths[1], args.labelled, args.seeds)
+    elif args.stage == "links":
+        links(args.paths[0])
     write_table()
 
 

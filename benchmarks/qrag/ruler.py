@@ -14,7 +14,7 @@ import argparse
 import json
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,9 @@ def run(folder: str, data: Path, lengths: Sequence[int], numbers: Sequence[int])
             archive.extractall(essays, filter="data")
         for num_tokens, num_questions in zip(lengths, numbers, strict=True):
             path = RESULTS / f"{num_tokens}.json"
-            rows = json.loads(path.read_text())["rows"] if path.exists() else []
+            here = machine()
+            kept = json.loads(path.read_text()) if path.exists() else {"about": here, "rows": []}
+            rows, later = kept["rows"], kept.setdefault("later", {})
             known = {row["task"] for row in rows}
             for task in (*NEEDLES, "vt", *(qa if num_tokens <= LONGEST_QA else ())):
                 if task.partition(":")[0] in known:
@@ -52,7 +54,9 @@ def run(folder: str, data: Path, lengths: Sequence[int], numbers: Sequence[int])
                 options = Options(methods=METHODS, num_questions=num_questions)
                 request = RulerRequest(folder, (task,), (num_tokens,), essays, options)
                 rows += list(evaluate_ruler(request).rows)
-                path.write_text(json.dumps({"about": machine(), "rows": rows}) + "\n")
+                if here != kept["about"]:
+                    later[rows[-1]["task"]] = here
+                path.write_text(json.dumps(kept) + "\n")
                 print(num_tokens, task, [(row["method"], row["all_gold"]) for row in rows[-len(METHODS) :]], flush=True)
 
 
@@ -65,7 +69,8 @@ def write_table() -> None:
         if not path.exists():
             continue
         kept = json.loads(path.read_text())
-        parts.append(f"## {num_tokens:,} tokens\n\n{place(kept['about'])}, commit {kept['about']['commit']}.")
+        told = "".join(f"; {task}: {_at(about)}" for task, about in kept.get("later", {}).items())
+        parts.append(f"## {num_tokens:,} tokens\n\n{_at(kept['about'])}{told}.")
         rows = [
             _row(task, kept["rows"], PAPER[num_tokens]) for task in dict.fromkeys(row["task"] for row in kept["rows"])
         ]
@@ -79,6 +84,10 @@ def write_table() -> None:
         ]
         parts.append("\n".join(grid(heads, rows)))
     (RESULTS / "README.md").write_text("\n\n".join(parts) + "\n")
+
+
+def _at(about: Mapping[str, Any]) -> str:
+    return f"{place(about)}, commit {about['commit']}"
 
 
 def _row(task: str, rows: Sequence[dict[str, Any]], paper: Sequence[float]) -> list[str]:

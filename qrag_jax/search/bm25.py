@@ -25,7 +25,8 @@ from qrag_jax.types import InputError
 _K1 = 1.5  # saturation of repeated words
 _B = 0.75  # weight of the length normalisation
 _IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
-_NAMED = 3  # texts: an e-mail in at most so many is a name, so it counts as an identifier; the same page
+# A word with hyphens is a name if at most 3 texts contain it, one in 300, and a tenth each of its parts; the same page.
+_NAMED, _ONE_IN, _SHARE_OF_PART = 3, 300, 10
 _CACHED_TEXTS = 32_768  # texts whose scores are added at a time, which a cache of the processor holds
 _COMMON = 3  # a word in more than a third of the texts is common
 _MOST_COMMON = 32  # words whose counts in all texts are kept
@@ -126,17 +127,17 @@ class Bm25Index:
 
         f is the last factor of BM25, below 1. A word in no text counts as the rarest word. So if the rare words of a
         question are missing, its other words give only a small share. An identifier counts four times, and whole
-        where it occurs, because vectors hardly tell identifiers apart. So does a word with hyphens that hardly any
-        text contains (`lasting-crane` as `lastingcrane`), because its parts are in many others.
+        where it occurs, because vectors hardly tell identifiers apart. A name with hyphens (`_is_name`) does so too, on
+        top of its parts and with the weight of its form as one word (`lastingcrane` of lasting-crane, a half).
 
         Returns:
             float64 shares in [0, 1]; 0 if the question has no word.
         """
         shares, most = np.zeros(self.num_texts), 0.0
-        joined = joined_words(question) if self._tokenize is bm25_tokens else ()
+        joined = joined_words(question) if self._tokenize is bm25_tokens else {}
         for word, weight in self._asked(question).items():
             texts, counts = self._words.find(word)
-            is_whole = is_identifier(word) or (word in joined and 0 < len(texts) <= _NAMED)
+            is_whole = is_identifier(word) or (word in joined and self._is_name(len(texts), joined[word]))
             rarity = weight * _rarity(self.num_texts, len(texts)) * (_IDENTIFIER_WEIGHT if is_whole else 1)
             most += rarity
             if is_whole:
@@ -211,6 +212,12 @@ class Bm25Index:
     def _num_with(self, word: str) -> int:
         """The number of texts of the pool with the word."""
         return len(self._words.find(word)[0])
+
+    def _is_name(self, number: int, parts: Sequence[str]) -> bool:
+        """True for a word with hyphens in `number` texts that is rare, in a large pool, and made of no common word."""
+        if not 0 < number <= min(_NAMED, self.num_texts // _ONE_IN):
+            return False
+        return max(map(self._num_with, parts)) * _SHARE_OF_PART <= self.num_texts
 
     def _counts_of(
         self, texts: Int[np.ndarray, " _"], found: Integer[np.ndarray, " _"], among: Int[np.ndarray, " M"]

@@ -138,9 +138,12 @@ def asked_words(question: str, known: Container[str]) -> dict[str, float]:
     return weights
 
 
-def joined_words(question: str) -> set[str]:
-    """The forms as one word of what a question writes with hyphens: `email` of e-mail."""
-    return {word.replace("-", "").casefold() for word in _WITH_HYPHENS.findall(normal_letters(question))}
+def joined_words(question: str) -> dict[str, list[str]]:
+    """What a question writes with hyphens: the form as one word that texts have too -> its parts (email: e, mail)."""
+    words, identifiers = _analyse(question)
+    found = [word.casefold() for word in _WITH_HYPHENS.findall(normal_letters(question))]
+    joined = {word.replace("-", ""): word.split("-") for word in found}
+    return {form: parts for form, parts in joined.items() if form in identifiers and form not in words}
 
 
 def is_identifier(token: str) -> bool:
