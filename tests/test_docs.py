@@ -198,7 +198,18 @@ def pages_with_own_lines() -> list[Path]:
 
 
 # Their lines train and score at length what tests of tests/cli do in small: a minute each.
-LONG_PAGES = ("scale", "eval", "train", "compare_chunkers", "benchmarks_of_others", "sections", "answers")
+LONG_PAGES = (
+    "scale",
+    "eval",
+    "train",
+    "compare_chunkers",
+    "benchmarks_of_others",
+    "sections",
+    "answers",
+    "training",
+    "study",
+    "languages_and_models",
+)
 LONG_PYTHON = ("python", "notes", "training")  # likewise of lines of Python
 
 

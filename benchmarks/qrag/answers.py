@@ -9,6 +9,9 @@ here Qwen2.5-Coder-0.5B-Instruct (Q4_K_M). `run` is, for each kind and seed, `qr
 configs/qrag/answers_latent.yaml` on the first 200 train questions that have an answer, and `qrag eval --hotpot` of 2
 picks on the dev questions; update 0 is `untrained`. `answers` is paid by the reader; `gold` by gold at the end of an
 episode, with the same number of updates and episodes; `labels` adds the ranking loss, which only gold can teach.
+
+Seeds 1 and 2 of `answers` began with a journal of readings, most of them by one H200 in three minutes, which it spent
+mainly on compiling. So their seconds are not those of a reader.
 """
 
 import gzip

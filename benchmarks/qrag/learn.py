@@ -223,7 +223,7 @@ def write_links() -> str:
 
 
 _LINKS = """Share of the questions of two places whose places are joined by what the pool's tables hold (`links`).
-`learn` makes bridges, chains and questions of a shared name from such links."""
+Of such links `learn` makes its bridges, chains and questions about a shared name."""
 
 
 def _kept(questions: Sequence[Mapping[str, Any]], *more: str) -> list[dict[str, Any]]:
@@ -338,7 +338,7 @@ def write_table() -> None:
             each = [[one[:, i] for one in scores if not np.isnan(one[:, i]).any()] for i in range(len(KS))]
             cells = [interval(over_seeds([mean_interval(one) for one in own])) if own else "" for own in each]
             table.append([name, method, *cells, str(len(scores[0])), str(len(scores))])
-            if method != "**learned**":
+            if method not in ("**learned**", ASKED):
                 mine = np.mean([one[:, KS.index(4)] for one in columns["**learned**"]], axis=0)
                 tests.append(
                     (name, method, paired_difference(mine, np.mean([one[:, KS.index(4)] for one in scores], 0)))

@@ -69,7 +69,7 @@ def test_a_story_longer_than_every_context_is_an_error(run, babi, haystack, caps
     assert "raise num_chunks" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_vector_task_is_scored_against_its_own_nearest_neighbours(tmp_path, capsys):
     """A run over given vectors, trained for a moment, then scored on the same folder."""
     rng = np.random.default_rng(0)

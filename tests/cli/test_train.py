@@ -91,7 +91,7 @@ def test_dry_run_prints_a_config_that_loads_and_writes_nothing(folder, capsys):
     assert not (folder / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_on_worlds(folder, capsys):
     assert train("--out", "runs/a b", "model.encoder.window=8") == 0
     captured = capsys.readouterr()

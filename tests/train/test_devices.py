@@ -61,8 +61,8 @@ def one(tmp_path_factory):
     return train_one
 
 
-@pytest.mark.slow  # in the quick tier: q/test_learner.py:test_eight_devices_give_the_losses_of_one
-@pytest.mark.parametrize("mode", ["latent", pytest.param("text", marks=pytest.mark.full)])
+@pytest.mark.full  # in the quick tier: test_learner.py:test_eight_devices_give_the_losses_of_one
+@pytest.mark.parametrize("mode", ["latent", "text"])
 def test_devices_and_parts_do_not_change_the_losses(mode, one, tmp_path):
     """8 devices (latent); 2 groups of 2 that split parameters, and 2 parts one after the other (text)."""
     config, alone, result = one(mode)

@@ -88,7 +88,7 @@ def test_one_step_of_a_run_without_held_out_questions(tmp_path):
     assert_equal(trained.params, earlier)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_goes_on_without_the_other(first, tmp_path):
     """Stopped, and resumed where the other run is gone: the run that was not interrupted."""
     shutil.copytree(first[0], tmp_path / "first")
@@ -203,7 +203,7 @@ def test_constants_of_something_else_are_refused(first, constants):
     assert_equal(dict(with_constants(first[1], own, "RUN").constants), own)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_heads_come_and_go(tmp_path):
     """Supervision without STOP starts a run that learns STOP, and the other way round; towers are taken over."""
     ranked = EnvConfig(num_steps=1, ranking_scale=5.0)

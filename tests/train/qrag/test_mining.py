@@ -219,7 +219,7 @@ def test_a_run_that_goes_on_mines_the_same(tmp_path):
     assert "mined" not in load_checkpoint(tmp_path / "plain", groups=()).metadata
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_mined_parts_of_a_batch(tmp_path):
     """In parts a batch trains as whole, mined texts included."""
     task = make_task()

@@ -388,7 +388,7 @@ def hidden_task(num_chunks=100, num_gold=2, size=16):
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_stop_is_learned_among_100_chunks_and_6_steps():
     """Two gold chunks told by their vectors: the run learns to take these two and to stop, with little exploration."""
     env = replace(STOPPING, num_steps=6, ranking_scale=5.0, positions="none", fact_reward=0.2)
