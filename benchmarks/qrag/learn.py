@@ -265,7 +265,7 @@ def write_labels() -> str:
             if gain is None
             else [f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]", f"{gain.p_value:.4f}"]
         )
-        rows.append([f"{number:,}", *each, *test, str(len(cells[0]))])
+        rows.append([f"{number:,}", *each, *test, ", ".join(dict.fromkeys(str(len(own)) for own in cells))])
     figure = new_figure(5, 3.2)
     axes = figure.subplots()
     for start, told in (("untrained", "labels alone"), ("learned", "`learn` first")):
