@@ -194,7 +194,7 @@ def run_labels(out: Path, data: Path, numbers: Sequence[int], seeds: Sequence[in
 
 
 def links(out: Path) -> None:
-    """How often the two places of a question are joined by a title or a rare name, which is what a run can follow."""
+    """Measures how often a title or a rare name joins the two places of a question, so that a run can follow it."""
     rows = []
     for name in (*SETS, *OWN):
         index = str(out / f"{name}.index")
@@ -222,7 +222,7 @@ def write_links() -> str:
     return "## What a run can follow\n\n" + _LINKS + "\n\n" + "\n".join(grid(heads, rows))
 
 
-_LINKS = """Share of the questions of two places whose places are joined by what the pool's tables hold (`links`).
+_LINKS = """Share of the questions of two places whose places are joined in the tables of the pool (`links`).
 Of such links `learn` makes its bridges, chains and questions about a shared name."""
 
 

@@ -139,7 +139,7 @@ def asked_words(question: str, known: Container[str]) -> dict[str, float]:
 
 
 def joined_words(question: str) -> dict[str, list[str]]:
-    """What a question writes with hyphens: the form as one word that texts have too -> its parts (email: e, mail)."""
+    """The words with hyphens of a question, as one word as in `bm25_tokens`, with their parts (email: e, mail)."""
     words, identifiers = _analyse(question)
     found = [word.casefold() for word in _WITH_HYPHENS.findall(normal_letters(question))]
     joined = {word.replace("-", ""): word.split("-") for word in found}
