@@ -298,15 +298,15 @@ def write_beams() -> str:
                 ])
                 for width in BEAMS
             )  # fmt: skip
-            number = f"{one['about']['labelled']:,}"
-            rows.append([number, str(k), "1", interval(mean_interval(greedy)), "", "", "", str(len(greedy))])
+            run_ = f"{one['about']['labelled']:,}", str(one["about"]["seed"])
+            rows.append([*run_, str(k), "1", interval(mean_interval(greedy)), "", "", "", str(len(greedy))])
             for width, found in zip(BEAMS[1:], wider, strict=True):
                 own = paired_difference(found, greedy)
                 told = tested(own.mean, own.low, own.high, own.p_value, own.n)
-                rows.append([number, str(k), str(width), interval(mean_interval(found)), *told])
+                rows.append([*run_, str(k), str(width), interval(mean_interval(found)), *told])
     if not rows:
         return ""
-    heads = ["labelled", "picks", "beams", "all gold", "against one", "95% interval", "p", "n"]
+    heads = ["labelled", "seed", "picks", "beams", "all gold", "against one", "95% interval", "p", "n"]
     told = "Runs with labels alone, searched by beams (`qrag eval --beam_width`). p is not corrected."
     return f"## Beams\n\n{told}\n\n" + "\n".join(grid(heads, rows))
 
