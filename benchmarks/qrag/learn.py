@@ -218,12 +218,12 @@ def write_links() -> str:
     if not path.exists():
         return ""
     rows = [[name, *map(share, shares), str(number)] for name, *shares, number in json.loads(path.read_text())["rows"]]
-    heads = ["folder", "one names the other's title", "they share a rare name", "either", "questions of two places"]
-    return "## What a run can follow\n\n" + _LINKS + "\n\n" + "\n".join(grid(heads, rows))
+    heads = ["folder", "one names the other's title", "they share a rare name", "either", "two-place questions"]
+    return "## Two places that a name joins\n\n" + _LINKS + "\n\n" + "\n".join(grid(heads, rows))
 
 
-_LINKS = """Share of the questions of two places whose places are joined in the tables of the pool (`links`).
-Of such links `learn` makes its bridges, chains and questions about a shared name."""
+_LINKS = """Share of the two-place questions whose places a title or a rare name joins (`links`). `learn` makes its
+bridges, chains and questions about a shared name from such pairs of passages."""
 
 
 def _kept(questions: Sequence[Mapping[str, Any]], *more: str) -> list[dict[str, Any]]:
@@ -321,7 +321,7 @@ def write_table() -> None:
         abouts += [one["about"] for one in files]
         columns = {"**learned**": [_found(one, "trained") for one in files]}
         columns |= {method: [_found(_with_baselines(files), method)] for method in BASELINES}
-        asked = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"asked_{name}_[0-9].json"))]
+        asked = _files(f"asked_{name}")
         abouts += [one["about"] for one in asked]
         if asked:
             columns[ASKED] = [_found(one, "trained") for one in asked]
@@ -364,7 +364,7 @@ def write_table() -> None:
 
 
 def _files(name: str) -> list[dict[str, Any]]:
-    """The kept runs of a folder, by seed."""
+    """The kept runs of a folder (`asked_` before it: of a language model too), by seed."""
     return [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{name}_[0-9].json"))]
 
 

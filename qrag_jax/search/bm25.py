@@ -25,7 +25,7 @@ from qrag_jax.types import InputError
 _K1 = 1.5  # saturation of repeated words
 _B = 0.75  # weight of the length normalisation
 _IDENTIFIER_WEIGHT = 4  # beside a word: benchmarks/search/results/words.md
-# A word with hyphens is a name if at most 3 texts contain it, one in 300, and a tenth each of its parts; the same page.
+# A word with hyphens is a name if at most 3 texts and one in 300 contain it, and at most a tenth each of its parts.
 _NAMED, _ONE_IN, _SHARE_OF_PART = 3, 300, 10
 _CACHED_TEXTS = 32_768  # texts whose scores are added at a time, which a cache of the processor holds
 _COMMON = 3  # a word in more than a third of the texts is common
@@ -127,8 +127,8 @@ class Bm25Index:
 
         f is the last factor of BM25, below 1. A word in no text counts as the rarest word. So if the rare words of a
         question are missing, its other words give only a small share. An identifier counts four times, and whole
-        where it occurs, because vectors hardly tell identifiers apart. A name with hyphens (`_is_name`) does so too, on
-        top of its parts and with the weight of its form as one word (`lastingcrane` of lasting-crane, a half).
+        where it occurs, because vectors hardly tell identifiers apart. So does the form as one word of a name with
+        hyphens (`lastingcrane` of lasting-crane, of weight a half), beside its parts.
 
         Returns:
             float64 shares in [0, 1]; 0 if the question has no word.

@@ -140,8 +140,10 @@ def asked_words(question: str, known: Container[str]) -> dict[str, float]:
 
 def joined_words(question: str) -> dict[str, list[str]]:
     """The words with hyphens of a question, as one word as in `bm25_tokens`, with their parts (email: e, mail)."""
-    words, identifiers = _analyse(question)
     found = [word.casefold() for word in _WITH_HYPHENS.findall(normal_letters(question))]
+    if not found:
+        return {}
+    words, identifiers = _analyse(question)
     joined = {word.replace("-", ""): word.split("-") for word in found}
     return {form: parts for form, parts in joined.items() if form in identifiers and form not in words}
 
